@@ -12,11 +12,34 @@ retry() {
     }
 }
 
-# Lists what failed once and passed then: the end of a log is read, its middle is not.
+# The tests that have failed once and passed then, a line each: the first day, and the name.
+twice=${TWICE:-.ci/twice.txt}
+
+# Lists what failed once and passed then: the end of a log is read, its middle is not. Fails for a
+# test that has been on the list for a week.
 again() {
-    if ((${#passed_again[@]})); then
-        printf 'failed once and passed then: %s\n' "${passed_again[@]}"
-    fi
+    local name day status=0
+    for name in "${passed_again[@]}"; do
+        echo "failed once and passed then: $name"
+        day=$(_first_day "$name")
+        if [[ -z $day ]]; then
+            echo "add this line to $twice: $(date +%F) $name"
+        elif [[ $(date -d "$day + 7 days" +%F) < $(date +%F) ]]; then
+            echo "it is on the list of $twice since $day: mend the test, then remove the line" >&2
+            status=1
+        fi
+    done
+    return "$status"
+}
+
+# The day from which a test is on the list; empty if it is not.
+_first_day() {
+    while read -r day listed; do
+        if [[ $listed == "$1" ]]; then
+            echo "$day"
+            return
+        fi
+    done <"$twice"
 }
 
 # Runs `cargo test ARGS`, and runs the tests that failed again, each test binary with those of its

@@ -95,10 +95,10 @@ impl Agent {
     }
 
     /// Waits until a condition holds.
-    pub(crate) fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+    pub(crate) fn until(&self, event: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let begin = Instant::now();
         while !is_so(self) {
-            assert!(begin.elapsed() < PATIENCE, "{what} did not come: {}", self.log());
+            assert!(begin.elapsed() < PATIENCE, "{event} did not come: {}", self.log());
             sleep(Duration::from_millis(100));
         }
     }
@@ -129,8 +129,8 @@ impl Agent {
             return String::new();
         };
         let mut answer = String::new();
-        let asked = stream.write_all(request.as_bytes());
-        asked.and_then(|()| stream.read_to_string(&mut answer)).unwrap();
+        let written = stream.write_all(request.as_bytes());
+        written.and_then(|()| stream.read_to_string(&mut answer)).unwrap();
         answer
     }
 
@@ -168,7 +168,7 @@ impl Agent {
 
 /// Finished parts of a ring.
 pub(crate) fn parts(ring: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(ring).into_iter().flatten().flatten().map(|it| it.path());
+    let entries = fs::read_dir(ring).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_part = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"0"))
             && path.join("fabric.parquet").exists()
@@ -196,16 +196,16 @@ impl Drop for Agent {
 
 /// All paths below a directory with this suffix, except those inside unfinished files.
 pub(crate) fn found_below(dir: &Path, suffix: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.to_string_lossy().ends_with(suffix) {
-            found.push(path);
+            paths.push(path);
         } else if path.is_dir() && !path.to_string_lossy().ends_with(".partial") {
-            found.extend(found_below(&path, suffix));
+            paths.extend(found_below(&path, suffix));
         }
     }
-    found
+    paths
 }
 
 /// Length of a recording, and the migrations around the moment 2 s after its begin.
@@ -229,14 +229,14 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     // The messages to the service manager, until the end.
     let manager = UnixDatagram::bind(agent.path("notify")).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let told = spawn(move || {
-        let mut told: Vec<String> = Vec::new();
+    let notifications = spawn(move || {
+        let mut received: Vec<String> = Vec::new();
         let mut text = [0; 64];
-        while !told.iter().any(|it| it == "STOPPING=1") {
+        while !received.iter().any(|notification| notification == "STOPPING=1") {
             let Ok(length) = manager.recv(&mut text) else { break };
-            told.push(String::from_utf8_lossy(&text[..length]).into_owned());
+            received.push(String::from_utf8_lossy(&text[..length]).into_owned());
         }
-        told
+        received
     });
     // A link that others could place there must not redirect the agent.
     symlink(agent.path("victim"), agent.path("agent.prom.tmp")).unwrap();
@@ -255,10 +255,13 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     let holder = format!("(process {})", agent.child.as_ref().unwrap().id());
     assert!(text(&second).contains(&holder), "{}", text(&second));
     agent.stop();
-    let told = told.join().unwrap();
-    assert!(told.iter().any(|it| it.starts_with("READY=1")), "{told:?}");
-    assert!(told.iter().any(|it| it == "WATCHDOG=1"), "{told:?}");
-    assert_eq!(told.last().map(String::as_str), Some("STOPPING=1"), "{told:?}");
+    let messages = notifications.join().unwrap();
+    assert!(
+        messages.iter().any(|notification| notification.starts_with("READY=1")),
+        "{messages:?}"
+    );
+    assert!(messages.iter().any(|notification| notification == "WATCHDOG=1"), "{messages:?}");
+    assert_eq!(messages.last().map(String::as_str), Some("STOPPING=1"), "{messages:?}");
     let all = agent.compared();
     assert!(all["windows"].as_u64().unwrap() >= 8, "{all}");
     assert_eq!(all["missing"], json!(0), "{all}");
@@ -281,8 +284,8 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     let command = |part: &Path| [vec!["rollup".into()], args(part)].concat();
     run_ok(command(&parts[0]));
     assert!(found_below(&long, ".parquet").len() >= 2);
-    let again = run(command(&parts[0]));
-    assert!(text(&again).contains("holds these windows already"), "{}", text(&again));
+    let second_cut = run(command(&parts[0]));
+    assert!(text(&second_cut).contains("holds these windows already"), "{}", text(&second_cut));
 }
 
 /// Moves itself between two CPUs for 0.2 s, some 30000 times a second; a busy machine moves all its
@@ -299,7 +302,7 @@ print('{}')
 ";
 
 #[test]
-fn a_trigger_keeps_what_was_before_and_after_it() {
+fn a_trigger_keeps_the_time_before_and_after_its_firing() {
     let _machine = root_or_skip!();
     let trigger = "[[trigger]]\nname = 'moves'\nwhen = 'cpu-migrations > 5000/s for 5ms'\n\
                    before = '2s'\nafter = '1s'\n[kept]\npause = '1h'\n";
@@ -320,19 +323,19 @@ fn a_trigger_keeps_what_was_before_and_after_it() {
         !found_below(&agent.path("ring/kept"), "asked").is_empty()
     });
     agent.stop();
-    let kept = found_below(&agent.path("ring/kept"), "moves");
-    assert_eq!(kept.len(), 1, "{kept:?}");
-    assert_checked(&kept[0]);
+    let kept_parts = found_below(&agent.path("ring/kept"), "moves");
+    assert_eq!(kept_parts.len(), 1, "{kept_parts:?}");
+    assert_checked(&kept_parts[0]);
     let log = agent.log();
     assert!(!log.contains("separate parts"), "{log}");
     // One recording of the requested time, up to a window longer at each end, with the burst.
-    let found = python_answers(&python(), KEPT, &[kept[0].as_os_str()]);
-    let length = found["length_ns"].as_i64().unwrap();
-    assert!((2_900_000_000..=3_020_000_000).contains(&length), "{found}");
+    let answers = python_answers(&python(), KEPT, &[kept_parts[0].as_os_str()]);
+    let length = answers["length_ns"].as_i64().unwrap();
+    assert!((2_900_000_000..=3_020_000_000).contains(&length), "{answers}");
     // 5000 a second for 5 ms.
-    assert!(found["moves"].as_f64().unwrap() >= 25.0, "{found}");
+    assert!(answers["moves"].as_f64().unwrap() >= 25.0, "{answers}");
     let page = agent.path("kept.html");
-    run_ok(["report".as_ref(), kept[0].as_os_str(), "--html".as_ref(), page.as_os_str()]);
+    run_ok(["report".as_ref(), kept_parts[0].as_os_str(), "--html".as_ref(), page.as_os_str()]);
     let left = |dir: &str| found_below(&agent.path(dir), ".tmp");
     assert_eq!((left("ring"), left("ring/kept")), (Vec::new(), Vec::new()));
 }
@@ -366,7 +369,7 @@ fn a_configuration_is_applied_or_refused_as_a_whole_and_the_recording_goes_on() 
 }
 
 #[test]
-fn what_is_asked_for_by_a_signal_is_kept_in_a_directory_that_was_not_there() {
+fn a_signal_keeps_the_last_seconds_in_a_directory_that_did_not_exist() {
     let _machine = root_or_skip!();
     let more = "[[trigger]]\nname = 'by-hand'\nbefore = '2s'\nafter = '1s'\n\
                 [kept]\ndirectory = 'ROOT/deep/kept'\npause = '1h'\n";
@@ -377,15 +380,18 @@ fn what_is_asked_for_by_a_signal_is_kept_in_a_directory_that_was_not_there() {
     assert!(agent.path("deep/kept").is_dir());
     sleep(Duration::from_secs(3));
     agent.signal(Signal::USR1);
-    let kept = |agent: &Agent| found_below(&agent.path("deep/kept"), "by-hand");
-    agent.until("what was asked for", |agent| !kept(agent).is_empty());
-    let again = agent.trigger();
-    assert!(again.contains("429") && again.contains("retry-after: 3"), "{again}");
+    let kept_parts = |agent: &Agent| found_below(&agent.path("deep/kept"), "by-hand");
+    agent.until("what was asked for", |agent| !kept_parts(agent).is_empty());
+    let second_trigger = agent.trigger();
+    assert!(
+        second_trigger.contains("429") && second_trigger.contains("retry-after: 3"),
+        "{second_trigger}"
+    );
     agent.stop();
-    assert_checked(&kept(&agent)[0]);
-    let found = python_answers(&python(), KEPT, &[kept(&agent)[0].as_os_str()]);
-    let length = found["length_ns"].as_i64().unwrap();
-    assert!((2_900_000_000..=3_020_000_000).contains(&length), "{found}: {}", agent.log());
+    assert_checked(&kept_parts(&agent)[0]);
+    let answers = python_answers(&python(), KEPT, &[kept_parts(&agent)[0].as_os_str()]);
+    let length = answers["length_ns"].as_i64().unwrap();
+    assert!((2_900_000_000..=3_020_000_000).contains(&length), "{answers}: {}", agent.log());
 }
 
 /// A condition may name a metric that the configuration does not record.
@@ -412,7 +418,7 @@ fn a_metric_of_a_condition_is_recorded() {
 }
 
 #[test]
-fn what_cannot_be_met_is_refused_before_anything_is_recorded() {
+fn a_trigger_that_cannot_fire_is_refused_before_recording() {
     let agent = Agent::new(
         "[ring]\ndirectory = 'ROOT/ring'\n[[trigger]]\nname = 'a'\nwhen = 'pcie in > 80%'\n",
     );

@@ -17,7 +17,7 @@ use crate::harness::root_or_skip;
 use crate::needs::SmallDisk;
 
 #[test]
-fn a_killed_agent_leaves_what_the_next_one_finishes() {
+fn the_next_agent_finishes_the_files_of_a_killed_one() {
     let _machine = root_or_skip!();
     let mut agent = Agent::new(RING);
     agent.start();
@@ -41,7 +41,7 @@ fn a_full_disk_ends_neither_the_recording_nor_the_metrics() {
     let mut agent = Agent::new(
         "[ring]\ndirectory = 'ROOT/small/ring'\npart = '2s'\nkeep = '2'\nreserve = '1B'\n",
     );
-    let disk = SmallDisk::of(agent.path("small"), 32);
+    let disk = SmallDisk::mount_at(agent.path("small"), 32);
     disk.fill((32 << 20) - 300_000);
     agent.start();
     agent.until("the full disk", |agent| agent.log().contains("without the files of this part"));
@@ -52,7 +52,8 @@ fn a_full_disk_ends_neither_the_recording_nor_the_metrics() {
     // There is room for a part again: recording continues.
     fs::remove_file(agent.path("small/filler")).unwrap();
     agent.until("a part", |agent| !parts(&agent.path("small/ring")).is_empty());
-    agent.stop();
+    assert_eq!(agent.end(Signal::TERM), Some(1), "{}", agent.log());
+    assert!(agent.log().contains("the ring is incomplete: files of "), "{}", agent.log());
     drop(disk);
 }
 
@@ -66,7 +67,7 @@ fn fill(path: &Path) {
 fn rows_that_a_full_disk_loses_are_counted_and_the_hour_is_finished_when_there_is_room() {
     let _machine = root_or_skip!();
     let mut agent = Agent::new("");
-    let disk = SmallDisk::of(agent.path("rollup"), 4);
+    let disk = SmallDisk::mount_at(agent.path("rollup"), 4);
     agent.start();
     // Sums are sealed every 10 s.
     let sealed = |agent: &Agent| {
@@ -96,7 +97,7 @@ fn rows_that_a_full_disk_loses_are_counted_and_the_hour_is_finished_when_there_i
 fn old_parts_make_room_before_the_roll_up_loses_a_row() {
     let _machine = root_or_skip!();
     let mut agent = Agent::new("");
-    let disk = SmallDisk::of(agent.path("small"), 48);
+    let disk = SmallDisk::mount_at(agent.path("small"), 48);
     agent.configure(
         "",
         "[ring]\ndirectory = 'ROOT/small/ring'\npart = '2s'\nkeep = '1000'\nreserve = '8MiB'\n",
@@ -122,8 +123,8 @@ fn old_parts_make_room_before_the_roll_up_loses_a_row() {
     });
     let unwritten = agent.metric("uncore_trace_unwritten_rows_total");
     assert!(unwritten == 0.0, "{unwritten} rows: {}", agent.log());
-    let said = agent.log().matches("of its oldest parts were removed").count();
-    assert_eq!(said, 1, "{}", agent.log());
+    let removals = agent.log().matches("of its oldest parts were removed").count();
+    assert_eq!(removals, 1, "{}", agent.log());
     agent.stop();
     drop(disk);
 }

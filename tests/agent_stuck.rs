@@ -90,9 +90,9 @@ fn an_agent_whose_recorder_hangs_is_not_alive_and_ends_in_ten_seconds() {
     assert!(agent.metric("uncore_trace_last_window_timestamp_seconds") > 1.7e9);
     let stopped = Stopped::new(agent.child.as_ref().unwrap().id());
     forget(&manager);
-    let told = alive(&manager, Duration::from_secs(8));
+    let report_count = alive(&manager, Duration::from_secs(8));
     // One for what was drained before.
-    assert!(told <= 1, "{told} reports of a recorder that is stopped");
+    assert!(report_count <= 1, "{report_count} reports of a recorder that is stopped");
     agent.until("an old page", |agent| agent.get("/metrics").contains("503"));
     agent.signal(Signal::TERM);
     assert!(ends(&agent, Instant::now()), "{}", agent.log());
@@ -121,8 +121,8 @@ fn an_agent_whose_roll_up_hangs_is_not_alive() {
     let tid = tids.find_map(|it| it.file_name().to_str()?.parse().ok().filter(is_it)).unwrap();
     let _stopped = Stopped::new(tid);
     forget(&manager);
-    let told = alive(&manager, Duration::from_secs(8));
-    assert!(told <= 1, "{told} reports of a roll-up that is stopped");
+    let report_count = alive(&manager, Duration::from_secs(8));
+    assert!(report_count <= 1, "{report_count} reports of a roll-up that is stopped");
     agent.signal(Signal::TERM);
     assert!(ends(&agent, Instant::now()), "{}", agent.log());
 }

@@ -79,7 +79,7 @@ fn each_last_level_cache_has_its_counters() {
 /// What a CPU receives comes in beats of 32 bytes, what it sends in beats of 64 bytes
 /// (`amdzen4/data-fabric.json`).
 #[test]
-fn zen_4_and_5_count_what_cpus_of_a_ccd_move() {
+fn zen_4_and_5_count_the_bytes_that_cpus_of_a_ccd_move() {
     let mesh = planned("zen4-2s", &["mesh"], &[]);
     let lines = brief(&mesh);
     let of = |name: &str| lines.iter().find(|line| line.contains(name)).unwrap();

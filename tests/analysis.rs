@@ -68,13 +68,13 @@ fn assert_same(tool: &str, ours: &Lines, theirs: &Lines) -> usize {
     }
     let mut compared = 0;
     for (key, numbers) in ours.iter().filter(|(_, numbers)| has_something(numbers)) {
-        let found = theirs.get(key).unwrap_or_else(|| panic!("{tool}: no line {key}"));
-        for (expected, found) in numbers.iter().zip(found) {
-            let is_same = match (expected, found) {
+        let their_numbers = theirs.get(key).unwrap_or_else(|| panic!("{tool}: no line {key}"));
+        for (expected, their_number) in numbers.iter().zip(their_numbers) {
+            let is_same = match (expected, their_number) {
                 (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * a.abs().max(b.abs()) + 1e-9,
                 (a, b) => a.is_none() == b.is_none(),
             };
-            assert!(is_same, "{tool}: {key}: {found:?}, report: {expected:?}");
+            assert!(is_same, "{tool}: {key}: {their_number:?}, report: {expected:?}");
         }
         compared += 1;
     }
@@ -83,9 +83,12 @@ fn assert_same(tool: &str, ours: &Lines, theirs: &Lines) -> usize {
 
 /// A recording in which counters go and come back, and one of the lab.
 fn recordings(place: &Place) -> [String; 2] {
-    let made = place.path("run");
-    made::write(&made, Size { windows: 500, ..UNEVEN });
-    [made.to_str().unwrap().to_owned(), root().join("samples/grace").to_str().unwrap().to_owned()]
+    let recording = place.path("run");
+    made::write(&recording, Size { windows: 500, ..UNEVEN });
+    [
+        recording.to_str().unwrap().to_owned(),
+        root().join("samples/grace").to_str().unwrap().to_owned(),
+    ]
 }
 
 #[test]
@@ -112,14 +115,14 @@ fn sql_and_python_have_the_sums_and_intervals_of_report() {
 fn windows_have_zeros_and_lose_nothing() {
     let place = Place::new();
     for recording in recordings(&place) {
-        let found = analysis(&["windows", &recording]);
-        let number = |name: &str| found[name].as_f64().unwrap();
-        assert!(number("zeros") > 100.0, "{found}");
+        let answers = analysis(&["windows", &recording]);
+        let number = |name: &str| answers[name].as_f64().unwrap();
+        assert!(number("zeros") > 100.0, "{answers}");
         // Moments with a counter without a value are null, so they hold less.
-        let (value, whole) = (number("value"), number("whole"));
-        let is_whole = (value - whole).abs() <= 1e-9 * whole;
-        assert_eq!(is_whole, number("nulls") == 0.0, "{found}");
-        assert!(value <= whole * (1.0 + 1e-9), "{found}");
+        let (value, whole_value) = (number("value"), number("whole"));
+        let is_whole = (value - whole_value).abs() <= 1e-9 * whole_value;
+        assert_eq!(is_whole, number("nulls") == 0.0, "{answers}");
+        assert!(value <= whole_value * (1.0 + 1e-9), "{answers}");
     }
 }
 
@@ -132,7 +135,7 @@ fn the_questions_have_the_answers_that_are_shown() {
 }
 
 #[test]
-fn the_notebook_runs() {
+fn every_cell_of_the_notebook_runs() {
     let cells = analysis(&["notebook"]);
     assert!(cells.as_u64().unwrap() >= 5, "{cells}");
 }

@@ -14,7 +14,7 @@ use crate::harness::made::{self, Size, UNEVEN};
 use crate::small::small_recording;
 
 /// Asks about the recording at `path` of `place`; returns the number of comparisons.
-fn asked(question: &str, place: &Place) -> u64 {
+fn count_comparisons(question: &str, place: &Place) -> u64 {
     let path = place.path(".").canonicalize().unwrap();
     let answer = script("assistants.py", &[question, PROGRAM, path.to_str().unwrap()]);
     answer.as_u64().unwrap()
@@ -39,24 +39,24 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn answers_have_the_numbers_of_report() {
-    assert!(asked("numbers", &recordings()) > 100);
+    assert!(count_comparisons("numbers", &recordings()) > 100);
 }
 
 #[test]
 fn shares_below_the_least_confidence_are_refused_with_a_reason() {
-    assert!(asked("refusals", &recordings()) > 10);
+    assert!(count_comparisons("refusals", &recordings()) > 10);
 }
 
 #[test]
 fn losses_are_those_of_the_span_and_have_the_advice_of_the_program() {
-    assert!(asked("losses", &recordings()) >= 24);
+    assert!(count_comparisons("losses", &recordings()) >= 24);
 }
 
 #[test]
 fn names_of_the_machine_are_data() {
     let place = recordings();
     small_recording(&place.path("small.parquet"));
-    assert!(asked("hostile", &place) > 10);
+    assert!(count_comparisons("hostile", &place) > 10);
 }
 
 #[test]
@@ -69,5 +69,5 @@ fn nothing_outside_of_the_directory_is_read_and_no_damage_ends_the_server() {
     fs::create_dir(place.path("table")).unwrap();
     symlink(outside.path("grace/fabric.parquet"), place.path("table/fabric.parquet")).unwrap();
     symlink("loop", place.path("loop")).unwrap();
-    assert!(asked("outside", &place) > 8);
+    assert!(count_comparisons("outside", &place) > 8);
 }

@@ -19,7 +19,7 @@ use uncore_trace::tables::reader::Recording;
 use crate::harness::cgroup::Cgroup;
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
-use crate::harness::rows::{Share, losses, shares};
+use crate::harness::rows::{ShareRow, read_losses, read_shares};
 use crate::harness::{assert_checked, or_skip, root_or_skip, run, run_ok, text};
 
 /// Every row of `fabric` with all its columns, as text; different doubles have different texts.
@@ -34,9 +34,9 @@ fn rows(recording: &Path) -> Vec<String> {
         // Wall clock times as integers.
         let ts = batch.column(0).as_primitive::<TimestampMicrosecondType>().clone();
         let ts: ArrayRef = Arc::new(ts.reinterpret_cast::<Int64Type>());
-        let others = batch.columns().iter().skip(1);
+        let other_columns = batch.columns().iter().skip(1);
         let columns: Vec<_> = std::iter::once(&ts)
-            .chain(others)
+            .chain(other_columns)
             .map(|column| ArrayFormatter::try_new(column, &options).unwrap())
             .collect();
         for row in 0..batch.num_rows() {
@@ -48,20 +48,20 @@ fn rows(recording: &Path) -> Vec<String> {
 }
 
 /// The rows of `fabric` that `attribute` makes.
-fn again(recording: &Path, made: &Path, options: &[&str]) -> Vec<String> {
+fn attribute_again(recording: &Path, attributed: &Path, options: &[&str]) -> Vec<String> {
     let mut args = vec![OsStr::new("attribute"), recording.as_os_str(), OsStr::new("-o")];
-    args.push(made.as_os_str());
+    args.push(attributed.as_os_str());
     args.extend(options.iter().map(OsStr::new));
     run_ok(args);
-    assert_checked(made);
-    rows(made)
+    assert_checked(attributed);
+    rows(attributed)
 }
 
-fn assert_same(recorded: &[String], made: &[String], options: &[&str]) {
-    for (recorded, made) in recorded.iter().zip(made) {
-        assert_eq!(recorded, made, "{options:?}");
+fn assert_same(recorded: &[String], attributed: &[String], options: &[&str]) {
+    for (recorded, attributed_row) in recorded.iter().zip(attributed) {
+        assert_eq!(recorded, attributed_row, "{options:?}");
     }
-    assert_eq!(recorded.len(), made.len(), "{options:?}");
+    assert_eq!(recorded.len(), attributed.len(), "{options:?}");
 }
 
 /// `attribute` with the recording's own options makes its own rows. What a late recorder divided
@@ -69,18 +69,18 @@ fn assert_same(recorded: &[String], made: &[String], options: &[&str]) {
 pub(crate) fn again_the_same(recording: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let to = dir.path().join("attributed.parquet");
-    let made = again(recording, &to, &[]);
-    if losses(recording).iter().any(|loss| loss.cause == "overload") {
-        assert_equal_sums(totals(shares(recording)), &totals(shares(&to)));
+    let attributed_rows = attribute_again(recording, &to, &[]);
+    if read_losses(recording).iter().any(|loss| loss.cause == "overload") {
+        assert_equal_sums(totals(read_shares(recording)), &totals(read_shares(&to)));
     } else {
-        assert_same(&rows(recording), &made, &[]);
+        assert_same(&rows(recording), &attributed_rows, &[]);
     }
 }
 
 /// The total of each counter: PMU, event and CPU.
 type Totals = BTreeMap<(String, String, i32), f64>;
 
-fn totals(shares: Vec<Share>) -> Totals {
+fn totals(shares: Vec<ShareRow>) -> Totals {
     let mut totals = Totals::new();
     for share in shares {
         let sum = totals.entry((share.pmu, share.event, share.cpu)).or_default();
@@ -89,33 +89,39 @@ fn totals(shares: Vec<Share>) -> Totals {
     totals
 }
 
-fn assert_same_totals(recording: &Path, made: &Path, interval_ns: i64) {
-    let (recorded, made) = (shares(recording), shares(made));
+fn assert_same_totals(recording: &Path, attributed: &Path, interval_ns: i64) {
+    let (recorded, attributed_shares) = (read_shares(recording), read_shares(attributed));
     // The recording begins and ends within windows, and after a missing reading a window is longer.
-    let last = made.iter().map(|share| share.mono_ns).max();
-    for share in &made {
-        let whole = share.mono_ns % interval_ns == 0 || Some(share.mono_ns) == last;
-        assert!(whole, "no end of a window of {interval_ns} ns: {share:?}");
+    let last = attributed_shares.iter().map(|share| share.mono_ns).max();
+    for share in &attributed_shares {
+        let ends_window = share.mono_ns % interval_ns == 0 || Some(share.mono_ns) == last;
+        assert!(ends_window, "no end of a window of {interval_ns} ns: {share:?}");
     }
-    assert!(made.iter().any(|share| share.window_ns == interval_ns), "none of {interval_ns} ns");
-    assert_equal_sums(totals(recorded), &totals(made));
+    assert!(
+        attributed_shares.iter().any(|share| share.window_ns == interval_ns),
+        "none of {interval_ns} ns"
+    );
+    assert_equal_sums(totals(recorded), &totals(attributed_shares));
 }
 
-fn assert_equal_sums(recorded: Totals, made: &Totals) {
-    assert!(recorded.keys().eq(made.keys()), "{recorded:?} became {made:?}");
+fn assert_equal_sums(recorded: Totals, attributed: &Totals) {
+    assert!(recorded.keys().eq(attributed.keys()), "{recorded:?} became {attributed:?}");
     for (counter, sum) in recorded {
-        let again = made.get(&counter).copied().unwrap_or_default();
-        assert!((again - sum).abs() <= 1e-9 * sum, "{counter:?}: {sum} became {again}");
+        let attributed_sum = attributed.get(&counter).copied().unwrap_or_default();
+        assert!(
+            (attributed_sum - sum).abs() <= 1e-9 * sum,
+            "{counter:?}: {sum} became {attributed_sum}"
+        );
     }
 }
 
 #[test]
-fn a_recording_is_made_again_row_for_row() {
+fn a_recording_is_attributed_again_row_for_row() {
     let _machine = root_or_skip!();
     let (a, b) = (or_skip!(Cgroup::new("a")), or_skip!(Cgroup::new("b")));
     let loads = [Load::spin(0), Load::forks()];
-    a.add(loads[0].pid());
-    b.add(loads[1].pid());
+    a.add_process(loads[0].pid());
+    b.add_process(loads[1].pid());
     let dir = tempfile::tempdir().unwrap();
     let of_a = ["-p", "host", "--cgroup", &a.path];
     let all: [&[&str]; 5] = [
@@ -136,7 +142,7 @@ fn a_recording_is_made_again_row_for_row() {
         let live = rows(&run);
         assert!(live.len() > 50, "{options:?}: {} rows", live.len());
         again_the_same(&run);
-        if losses(&run).iter().any(|loss| loss.cause == "overload") {
+        if read_losses(&run).iter().any(|loss| loss.cause == "overload") {
             eprintln!("{options:?}: the recorder was late, so only totals are compared");
             continue;
         }
@@ -145,13 +151,16 @@ fn a_recording_is_made_again_row_for_row() {
         // With four windows, rates may be used in none of them.
         let few = options.contains(&"400ms");
         assert!(learnt == method || few, "{options:?}: learnt: {learnt}");
-        let other = if method { "residency" } else { "regression" };
-        let changed =
-            again(&run, &dir.path().join("other.parquet"), &["--force", "--method", other]);
+        let other_method = if method { "residency" } else { "regression" };
+        let changed = attribute_again(
+            &run,
+            &dir.path().join("other.parquet"),
+            &["--force", "--method", other_method],
+        );
         let exact = !options.contains(&"cgroup-switches") || !learnt;
-        assert_eq!(changed == live, exact, "{options:?} by {other}");
+        assert_eq!(changed == live, exact, "{options:?} by {other_method}");
         let windows = dir.path().join("windows.parquet");
-        again(&run, &windows, &["--force", "--interval", "200ms"]);
+        attribute_again(&run, &windows, &["--force", "--interval", "200ms"]);
         assert_same_totals(&run, &windows, 200_000_000);
     }
 }
@@ -160,24 +169,24 @@ fn a_recording_is_made_again_row_for_row() {
 fn an_interval_that_is_no_number_of_ticks_is_refused() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
-    let (run_dir, made) = (dir.path().join("run/"), dir.path().join("attributed.parquet"));
-    let (to, made) = (run_dir.to_str().unwrap(), made.to_str().unwrap());
+    let (run_dir, made_file) = (dir.path().join("run/"), dir.path().join("attributed.parquet"));
+    let (to, made_path) = (run_dir.to_str().unwrap(), made_file.to_str().unwrap());
     run_ok(["record", "-p", "host", "-q", "--duration", "200ms", "-o", to]);
-    let output = run(["attribute", to, "--interval", "1.5ms", "-o", made]);
+    let output = run(["attribute", to, "--interval", "1.5ms", "-o", made_path]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output).contains("whole number of ticks of 1ms"), "{}", text(&output));
 }
 
 #[test]
-fn what_has_no_raw_tables_is_refused() {
+fn a_recording_without_raw_tables_is_not_attributed() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.parquet");
     run_ok(["record", "-p", "host", "-q", "--duration", "200ms", "-o", file.to_str().unwrap()]);
-    let made = dir.path().join("attributed.parquet");
+    let made_file = dir.path().join("attributed.parquet");
     let output =
-        run([OsStr::new("attribute"), file.as_os_str(), OsStr::new("-o"), made.as_os_str()]);
+        run([OsStr::new("attribute"), file.as_os_str(), OsStr::new("-o"), made_file.as_os_str()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output).contains("record into a directory"), "{}", text(&output));
-    assert!(!made.exists());
+    assert!(!made_file.exists());
 }

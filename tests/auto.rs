@@ -22,10 +22,10 @@ fn traffic_here(name: &str) -> Vec<&'static str> {
 
 /// `PMU/EVENT/` without the number of the instance, once for all instances, and the unit.
 fn events(plan: &Plan) -> BTreeSet<String> {
-    let of = |counter: &Counter| {
+    let counter_text = |counter: &Counter| {
         format!("{} {} {} [{}]", counter.subsystem, counter.family, counter.event, counter.unit)
     };
-    plan.counters.iter().map(of).collect()
+    plan.counters.iter().map(counter_text).collect()
 }
 
 #[test]
@@ -58,15 +58,15 @@ fn every_machine_counts_without_a_request() {
 /// one is limited to a part of what the other counts; two families on a link; a counter on two
 /// links; and what the catalog says.
 #[test]
-fn nothing_is_counted_twice() {
+fn no_byte_is_counted_twice_at_one_place() {
     let catalog = Catalog::load_embedded().unwrap();
     for name in &fixtures::names().unwrap() {
         let plan = planned(name, &[], &[]);
-        let mut whole: BTreeMap<(&str, &str, u32), Vec<&str>> = BTreeMap::new();
+        let mut filters_of_events: BTreeMap<(&str, &str, u32), Vec<&str>> = BTreeMap::new();
         for its in &plan.counters {
-            whole.entry((&its.pmu, &its.event, its.cpu)).or_default().push(&its.filter);
+            filters_of_events.entry((&its.pmu, &its.event, its.cpu)).or_default().push(&its.filter);
         }
-        for (key, filters) in whole {
+        for (key, filters) in filters_of_events {
             let parts: BTreeSet<&str> = filters.iter().copied().collect();
             assert_eq!(parts.len(), filters.len(), "{name}: {key:?} {filters:?}");
             assert!(parts.len() == 1 || !parts.contains(""), "{name}: {key:?} {filters:?}");
@@ -74,10 +74,16 @@ fn nothing_is_counted_twice() {
         let mut links: BTreeMap<u32, &str> = BTreeMap::new();
         let mut families: BTreeMap<(&str, Option<i16>), BTreeSet<&str>> = BTreeMap::new();
         for link in &plan.links {
-            for its in link.counters.iter().filter(|its| its.direction != Direction::Both) {
-                let other = links.insert(its.counter, &link.name);
-                assert_eq!(other, None, "{name}: counter {} is of two links", its.counter);
-                let family = plan.counters[its.counter as usize].family.as_str();
+            for link_counter in
+                link.counters.iter().filter(|counted| counted.direction != Direction::Both)
+            {
+                let previous_link = links.insert(link_counter.counter, &link.name);
+                assert_eq!(
+                    previous_link, None,
+                    "{name}: counter {} is of two links",
+                    link_counter.counter
+                );
+                let family = plan.counters[link_counter.counter as usize].family.as_str();
                 families.entry((&link.kind, link.socket)).or_default().insert(family);
             }
         }
@@ -89,10 +95,11 @@ fn nothing_is_counted_twice() {
         let kinds: BTreeSet<(&str, &str)> =
             plan.counters.iter().map(|its| (its.family.as_str(), its.event.as_str())).collect();
         for (family, event) in &kinds {
-            let known = catalog.families.iter().find(|its| its.family == *family).unwrap();
-            for rule in known.overlaps.iter().filter(|rule| rule.yields) {
-                let twice = kinds.iter().find(|(its, other)| rule.applies(event, its, other));
-                assert_eq!(twice, None, "{name}: {family} {event}");
+            let event_family =
+                catalog.families.iter().find(|candidate| candidate.family == *family).unwrap();
+            for rule in event_family.overlaps.iter().filter(|rule| rule.yields) {
+                let overlapping = kinds.iter().find(|(its, other)| rule.applies(event, its, other));
+                assert_eq!(overlapping, None, "{name}: {family} {event}");
             }
         }
     }
@@ -103,12 +110,14 @@ fn nothing_is_counted_twice() {
 fn every_rule_that_leaves_something_out_is_about_events_of_a_group() {
     let catalog = Catalog::load_embedded().unwrap();
     let opens = |family: &str, any: &[String]| {
-        let family = catalog.families.iter().find(|its| its.family == family).unwrap();
+        let family = catalog.families.iter().find(|candidate| candidate.family == family).unwrap();
         let stem = |glob: &str| glob.split(['*', '|']).next().unwrap_or_default().to_owned();
         let globs: Vec<String> = family.opens.values().flatten().map(|glob| stem(glob)).collect();
         any.iter().any(|glob| {
-            let wanted = stem(glob);
-            globs.iter().any(|its| its.starts_with(&wanted) || wanted.starts_with(its.as_str()))
+            let rule_stem = stem(glob);
+            globs.iter().any(|opened_stem| {
+                opened_stem.starts_with(&rule_stem) || rule_stem.starts_with(opened_stem.as_str())
+            })
         })
     };
     for family in &catalog.families {

@@ -76,8 +76,11 @@ fn a_file_with_one_name_of_a_gigabyte_takes_little_memory() {
     ] {
         let answer = limited(&place, args);
         assert!([1, 2].contains(&answer.code), "{args:?}: {answer:?}");
-        let said = format!("{}{}", answer.out, answer.err);
-        assert!(said.contains("bytes, more than the 8388608 that are read"), "{args:?}: {said}");
+        let answer_text = format!("{}{}", answer.out, answer.err);
+        assert!(
+            answer_text.contains("bytes, more than the 8388608 that are read"),
+            "{args:?}: {answer_text}"
+        );
     }
 }
 

@@ -34,20 +34,20 @@ fn mount() -> Result<PathBuf, String> {
 
 /// The cgroup of the canary of this recorder, which is a child of the recorder's own.
 fn cgroup_of(recorder: u32) -> Result<PathBuf, String> {
-    let own = fs::read_to_string(format!("/proc/{recorder}/cgroup")).unwrap();
-    let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
-    let above = mount()?.join(own.trim_start_matches('/'));
+    let cgroup_file = fs::read_to_string(format!("/proc/{recorder}/cgroup")).unwrap();
+    let own_path = cgroup_file.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
+    let above = mount()?.join(own_path.trim_start_matches('/'));
     let is_its = |name: &str| {
         let pid = name.strip_prefix("uncore-trace-canary-")?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
         (parent == recorder.to_string()).then_some(())
     };
-    let mut of = fs::read_dir(above).unwrap().filter_map(|entry| {
+    let mut canary_cgroups = fs::read_dir(above).unwrap().filter_map(|entry| {
         let entry = entry.unwrap();
         is_its(entry.file_name().to_str()?).map(|()| entry.path())
     });
-    of.next().ok_or_else(|| "it has no cgroup".to_owned())
+    canary_cgroups.next().ok_or_else(|| "it has no cgroup".to_owned())
 }
 
 /// A directory on a disk whose bytes are counted.
@@ -74,18 +74,18 @@ fn credits(recording: &Path) -> Vec<Value> {
 
 /// Checks that it was credited all that it moved on this link.
 fn assert_credited(credits: &[Value], link: &str, direction: &str) {
-    let is_it = |its: &&Value| {
-        let name = its["link"].as_str().unwrap_or_default();
-        name.starts_with(link) && its["direction"] == direction
+    let is_it = |credit: &&Value| {
+        let name = credit["link"].as_str().unwrap_or_default();
+        name.starts_with(link) && credit["direction"] == direction
     };
-    let its = credits.iter().find(is_it).unwrap_or_else(|| panic!("{link}: {credits:?}"));
-    let credited = its["credited"].as_f64().unwrap();
-    assert!((0.97..1.03).contains(&credited), "{its}");
-    assert!(its["bursts"].as_u64().unwrap() > 0 && its["moved_bytes"].as_u64().unwrap() > 0);
+    let credit = credits.iter().find(is_it).unwrap_or_else(|| panic!("{link}: {credits:?}"));
+    let credited = credit["credited"].as_f64().unwrap();
+    assert!((0.97..1.03).contains(&credited), "{credit}");
+    assert!(credit["bursts"].as_u64().unwrap() > 0 && credit["moved_bytes"].as_u64().unwrap() > 0);
 }
 
 #[test]
-fn it_is_credited_what_it_moved() {
+fn a_canary_is_credited_the_bytes_it_moved() {
     let _machine = root_or_skip!();
     let dir = match on_disk() {
         Ok(dir) => dir,
@@ -98,33 +98,38 @@ fn it_is_credited_what_it_moved() {
     options.extend(["-o", &slashed]);
     Answer::of(run(&options)).recorded();
     assert_checked(&out);
-    let found = credits(&out);
-    assert_credited(&found, "disk", "in");
-    assert_credited(&found, "net lo", "in");
-    assert_credited(&found, "net lo", "out");
-    let memory = found.iter().find(|its| its["kind"] == "memory").unwrap();
+    let canary_credits = credits(&out);
+    assert_credited(&canary_credits, "disk", "in");
+    assert_credited(&canary_credits, "net lo", "in");
+    assert_credited(&canary_credits, "net lo", "out");
+    let memory = canary_credits.iter().find(|credit| credit["kind"] == "memory").unwrap();
     assert!(memory["credited"].is_null(), "{memory}");
     assert_eq!(memory["why"], "no counter of this recording counts it");
-    let said = run_ok(["report".as_ref(), out.as_os_str()]);
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("The canary was credited 100 % of its bytes of disk ("), "{said}");
-    assert!(said.contains("no number for memory (no counter of this recording counts it)"));
+    let report_text = run_ok(["report".as_ref(), out.as_os_str()]);
+    let flat_text = report_text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        flat_text.contains("The canary was credited 100 % of its bytes of disk ("),
+        "{flat_text}"
+    );
+    assert!(flat_text.contains("no number for memory (no counter of this recording counts it)"));
     // The table has each burst.
     let table = Recording::open(&out).unwrap().open_table(&canary::TABLE).unwrap();
-    let bursts = |its: &&Value| its["direction"] != "out";
-    let bursts = found.iter().filter(bursts).map(|its| its["bursts"].as_i64().unwrap());
+    let bursts = |credit: &&Value| credit["direction"] != "out";
+    let bursts =
+        canary_credits.iter().filter(bursts).map(|credit| credit["bursts"].as_i64().unwrap());
     assert_eq!(table.row_count(), bursts.sum::<i64>());
     // A part has the sums of its own bursts.
     let part = dir.path().join("part");
     run_ok(["cut", &slashed, "--to", "7s", "-o", &format!("{}/", part.display())]);
-    let bytes =
-        |of: &[Value]| of.iter().map(|its| its["moved_bytes"].as_u64().unwrap()).sum::<u64>();
-    assert!(bytes(&credits(&part)) < bytes(&found));
+    let bytes = |credit_rows: &[Value]| {
+        credit_rows.iter().map(|credit| credit["moved_bytes"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert!(bytes(&credits(&part)) < bytes(&canary_credits));
 }
 
 /// Its rows are its own also if only some cgroups have rows, and a single file has the sums.
 #[test]
-fn a_file_for_other_cgroups_has_its_sums() {
+fn a_file_of_another_cgroup_has_the_sums_of_the_canary() {
     let _machine = root_or_skip!();
     or_skip!(mount());
     let dir = tempfile::tempdir().unwrap();
@@ -139,7 +144,7 @@ fn a_file_for_other_cgroups_has_its_sums() {
 }
 
 #[test]
-fn nothing_of_it_is_left_behind() {
+fn a_canary_leaves_no_process_and_no_cgroup() {
     let _machine = root_or_skip!();
     or_skip!(mount());
     let dir = tempfile::tempdir().unwrap();
@@ -151,15 +156,17 @@ fn nothing_of_it_is_left_behind() {
     // It ends when the recorder is killed, and removes its cgroup.
     let mut recorder = start("killed");
     let cgroup = cgroup_of(recorder.pid()).unwrap();
-    let own: i32 = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap().trim().parse().unwrap();
+    let canary_pid: i32 =
+        fs::read_to_string(cgroup.join("cgroup.procs")).unwrap().trim().parse().unwrap();
     recorder.kill();
     wait_for("its end", || (!cgroup.exists()).then_some(()));
-    wait_for("its exit", || (!Path::new(&format!("/proc/{own}")).exists()).then_some(()));
+    wait_for("its exit", || (!Path::new(&format!("/proc/{canary_pid}")).exists()).then_some(()));
     // The recorder goes on without it; a cgroup that it could not remove is removed by `repair`.
     let mut recorder = start("run");
     let cgroup = cgroup_of(recorder.pid()).unwrap();
-    let own: i32 = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap().trim().parse().unwrap();
-    kill_process(Pid::from_raw(own).unwrap(), Signal::KILL).unwrap();
+    let canary_pid: i32 =
+        fs::read_to_string(cgroup.join("cgroup.procs")).unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_raw(canary_pid).unwrap(), Signal::KILL).unwrap();
     std::thread::sleep(std::time::Duration::from_secs(1));
     recorder.signal(Signal::TERM);
     let ended = recorder.wait();
@@ -172,13 +179,14 @@ fn nothing_of_it_is_left_behind() {
 /// Also where its cgroup is removed with a capability, in the root of the hierarchy: that is the
 /// work of another process.
 #[test]
-fn it_keeps_no_capability() {
+fn a_canary_keeps_no_capability() {
     let _machine = root_or_skip!();
     or_skip!(mount());
     let dir = tempfile::tempdir().unwrap();
     let recorder = Recorder::start(&dir.path().join("run.parquet"), &["-p", "io", "--canary"]);
     let cgroup = cgroup_of(recorder.pid()).unwrap();
-    let own: i32 = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap().trim().parse().unwrap();
+    let canary_pid: i32 =
+        fs::read_to_string(cgroup.join("cgroup.procs")).unwrap().trim().parse().unwrap();
     let tasks = |pid: i32| fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(Result::unwrap);
     let status = |task: fs::DirEntry| fs::read_to_string(task.path().join("status")).unwrap();
     // All five sets: CapInh, CapPrm, CapEff, CapBnd and CapAmb.
@@ -190,9 +198,10 @@ fn it_keeps_no_capability() {
         };
         all.iter().flat_map(|text| text.lines().filter_map(set)).collect()
     };
-    let canary = sets(own);
+    let canary = sets(canary_pid);
     assert!(canary.len() >= 5 && canary.iter().all(|(_, bits)| *bits == 0), "{canary:x?}");
-    let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap();
+    let children =
+        fs::read_to_string(format!("/proc/{canary_pid}/task/{canary_pid}/children")).unwrap();
     let keeper = sets(children.trim().parse().unwrap());
     let is_allowed = |(name, bits): &(String, u64)| match name.as_str() {
         "Eff" | "Prm" => *bits & !DAC_OVERRIDE == 0,
@@ -204,27 +213,27 @@ fn it_keeps_no_capability() {
 }
 
 #[test]
-fn what_it_cannot_do_is_said() {
+fn an_impossible_canary_is_refused_with_the_reason() {
     let _machine = root_or_skip!();
     let mount = or_skip!(mount());
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.parquet");
     let refused = |command: &mut Command| {
         let output = command.output().unwrap();
-        let said = text(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(!file.exists(), "{said}");
-        said
+        let message = text(&output);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(!file.exists(), "{message}");
+        message
     };
     let record = |options: &[&str]| {
         let mut command = uncore_trace();
         command.args(["record", "--canary", "--duration", "1s", "-o"]).arg(&file).args(options);
         command
     };
-    let said = refused(&mut record(&["-p", "host"]));
-    assert!(said.contains("the canary has nothing to move"), "{said}");
-    let said = refused(&mut record(&["-p", "io", "--cgroup-depth", "1"]));
-    assert!(said.contains("--cgroup-depth"), "{said}");
+    let message = refused(&mut record(&["-p", "host"]));
+    assert!(message.contains("the canary has nothing to move"), "{message}");
+    let message = refused(&mut record(&["-p", "io", "--cgroup-depth", "1"]));
+    assert!(message.contains("--cgroup-depth"), "{message}");
     // A hierarchy that cannot be written, as in most containers.
     let script = format!(
         "mount -o bind,remount,ro {0} && exec {1} record -p io --canary --duration 1s -o {2}",
@@ -232,9 +241,9 @@ fn what_it_cannot_do_is_said() {
         crate::PROGRAM,
         file.display()
     );
-    let said = refused(&mut mounts::shell(&script));
-    assert!(said.contains("cannot make a cgroup for the canary in "), "{said}");
-    assert!(said.contains("or leave out the canary"), "{said}");
+    let message = refused(&mut mounts::shell(&script));
+    assert!(message.contains("cannot make a cgroup for the canary in "), "{message}");
+    assert!(message.contains("or leave out the canary"), "{message}");
     // Output that is on no disk.
     let output = run(["record", "-p", "io", "--canary", "--duration", "1s", "-o", "-"]);
     assert!(output.status.code() < Some(2), "{}", String::from_utf8_lossy(&output.stderr));

@@ -39,7 +39,7 @@ impl Recorded {
     /// Records in a namespace after a script has mounted what a runtime mounts. `$1` is the mount
     /// point on the host, `$2` an empty directory, `$3` the namespace's root on the host; the
     /// script sets `$root`, the place of that root in the namespace.
-    fn of(tag: &str, mount: &str) -> Result<Self, String> {
+    fn record_in(tag: &str, mount: &str) -> Result<Self, String> {
         let root = Cgroup::new(tag)?;
         fs::create_dir(root.dir().join("in")).unwrap();
         let dir = tempfile::tempdir().unwrap();
@@ -55,19 +55,19 @@ impl Recorded {
         );
         let mut command = mounts::shell(&script);
         let output = command.env("WORKLOAD", WORKLOAD).output().unwrap();
-        let said = text(&output);
-        cgroup::remove(&root.dir().join("in"));
-        assert!(output.status.success(), "{said}");
+        let output_text = text(&output);
+        cgroup::remove_cgroup(&root.dir().join("in"));
+        assert!(output.status.success(), "{output_text}");
         let run = dir.path().join("run");
         assert_checked(&run);
         let mut paths: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
-        for (id, path) in rows::rows(&run, &cgroups::TABLE, &["id", "path"], |batch, row| {
+        for (id, path) in rows::read_rows(&run, &cgroups::TABLE, &["id", "path"], |batch, row| {
             let path = text_column(batch, "path").unwrap().value(row).to_owned();
             (bits_column(batch, "id").unwrap().value_or_zero(row), path)
         }) {
             paths.entry(id).or_default().insert(path);
         }
-        Ok(Self { dir, said, paths, root })
+        Ok(Self { dir, said: output_text, paths, root })
     }
 
     /// The line of `doctor` about cgroups.
@@ -94,30 +94,37 @@ fn assert_paths(recorded: &Recorded, root: &str) {
     for name in ["in", "new1", "new2", "new3"] {
         let path = format!("{root}/{name}");
         assert!(recorded.has(&path), "no {path}: {:?}", recorded.paths);
-        let other = format!("{}/{name}", if root.is_empty() { &recorded.root.path } else { "" });
-        assert!(!recorded.has(&other), "{other}: {:?}", recorded.paths);
+        let other_path =
+            format!("{}/{name}", if root.is_empty() { &recorded.root.path } else { "" });
+        assert!(!recorded.has(&other_path), "{other_path}: {:?}", recorded.paths);
     }
 }
 
 /// The runtime has mounted the namespace's tree in place of the host's, or over it.
 #[test]
-fn a_namespace_is_said_with_the_way_out() {
+fn a_cgroup_namespace_is_reported_with_its_remedy() {
     let _machine = root_or_skip!();
     for (tag, mount) in
         [("own", "umount $1; mount -t cgroup2 none $1"), ("over", "mount --bind $3 $1")]
     {
-        let recorded = or_skip!(Recorded::of(tag, mount));
+        let recorded = or_skip!(Recorded::record_in(tag, mount));
         assert_paths(&recorded, "");
-        let said = &recorded.said;
-        assert!(said.contains("warning: paths begin at the root of a cgroup namespace"), "{said}");
+        let output_text = &recorded.said;
+        assert!(
+            output_text.contains("warning: paths begin at the root of a cgroup namespace"),
+            "{output_text}"
+        );
         let note = "the cgroup / was not the root of the host's";
-        assert!(said.contains(note), "{said}");
+        assert!(output_text.contains(note), "{output_text}");
         assert!(recorded.report_note().contains(note), "{}", recorded.report_note());
         let finding = recorded.finding();
-        assert!(finding.starts_with("warn ") && finding.contains("namespace"), "{said}");
-        assert!(said.contains("fix: start the container with --cgroupns=host"), "{said}");
+        assert!(finding.starts_with("warn ") && finding.contains("namespace"), "{output_text}");
+        assert!(
+            output_text.contains("fix: start the container with --cgroupns=host"),
+            "{output_text}"
+        );
         let run = recorded.dir.path().join("run");
-        let losses = rows::losses(&run);
+        let losses = rows::read_losses(&run);
         let partial: Vec<_> =
             losses.iter().filter(|loss| loss.cause == "cgroups_partial").collect();
         assert_eq!(partial.len(), 1, "{losses:?}");
@@ -138,12 +145,15 @@ fn names_come_from_the_most_complete_mount() {
              mount -t cgroup2 none $1; mount --bind $1/in $2/a",
         ),
     ] {
-        let recorded = or_skip!(Recorded::of(tag, mount));
+        let recorded = or_skip!(Recorded::record_in(tag, mount));
         assert_paths(&recorded, &recorded.root.path);
         assert!(recorded.has("/"), "{:?}", recorded.paths);
-        let said = &recorded.said;
-        assert!(!said.contains("namespace,") && !said.contains("not the root"), "{said}");
+        let output_text = &recorded.said;
+        assert!(
+            !output_text.contains("namespace,") && !output_text.contains("not the root"),
+            "{output_text}"
+        );
         assert_eq!(recorded.report_note(), "");
-        assert!(recorded.finding().starts_with("ok "), "{said}");
+        assert!(recorded.finding().starts_with("ok "), "{output_text}");
     }
 }

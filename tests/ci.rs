@@ -38,7 +38,14 @@ fn log(unit: &[&str], doc: &[&str]) -> String {
 
 /// Runs `test_retry --locked` with a cargo that gives these results.
 fn test_retry(runs: &[(&str, i32)]) -> (Output, Vec<String>) {
+    test_retry_with_list(runs, "")
+}
+
+/// The same with a list of tests that have failed once before.
+fn test_retry_with_list(runs: &[(&str, i32)], list: &str) -> (Output, Vec<String>) {
     let dir = TempDir::new().unwrap();
+    let list_path = dir.path().join("twice.txt");
+    fs::write(&list_path, list).unwrap();
     let cargo = dir.path().join("cargo");
     script(&cargo, CARGO);
     for (run, (output, code)) in (1..).zip(runs) {
@@ -49,7 +56,8 @@ fn test_retry(runs: &[(&str, i32)]) -> (Output, Vec<String>) {
     let path = env::join_paths([dir.path(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut bash = Command::new("bash");
-    let output = bash.args(["-c", line]).env("PATH", path).current_dir(root).output().unwrap();
+    bash.args(["-c", line]).env("PATH", path).env("TWICE", list_path).current_dir(root);
+    let output = bash.output().unwrap();
     let args = fs::read_to_string(dir.path().join("args")).unwrap();
     (output, args.lines().map(str::to_owned).collect())
 }
@@ -57,7 +65,7 @@ fn test_retry(runs: &[(&str, i32)]) -> (Output, Vec<String>) {
 const ALL: &str = "[test][--no-fail-fast][--locked]";
 
 #[test]
-fn what_passes_runs_once() {
+fn tests_that_pass_run_once() {
     let (output, runs) = test_retry(&[(&log(&[], &[]), 0)]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(runs, [ALL]);
@@ -75,14 +83,15 @@ fn only_failed_tests_run_again() {
     // The log has both runs; the verdict and the repeated tests are at its end.
     assert!(text.starts_with(&first), "{text}");
     let twice = ["a::one", "b::two", "src/lib.rs - three (line 3)"];
-    let twice = twice.map(|name| format!("failed once and passed then: {name}\n")).concat();
-    let rest = text.strip_suffix(&format!("\n\n{twice}reached\n"));
-    let last = rest.expect(&text).lines().last().unwrap();
-    assert!(last.starts_with("test result: ok. 5 passed"), "{text}");
+    let (runs, report) = text.split_once("failed once and passed then: ").unwrap();
+    let lines: Vec<&str> = report.lines().collect();
+    assert_eq!(lines.len(), 2 * twice.len() + 1, "{text}");
+    assert!(twice.iter().all(|name| report.contains(name)) && lines.last() == Some(&"reached"));
+    assert!(runs.trim_end().lines().last().unwrap().starts_with("test result: ok. 5 passed"));
 }
 
 #[test]
-fn what_fails_again_has_failed() {
+fn a_test_that_fails_again_has_failed() {
     let first = log(&["a::one", "a::two"], &[]);
     let (output, runs) = test_retry(&[(&first, 101), (&log(&["a::two"], &[]), 101)]);
     assert_eq!(output.status.code(), Some(101), "{output:?}");
@@ -109,4 +118,22 @@ fn a_test_that_does_not_run_again_has_failed() {
     let none = "     Running tests/main.rs\ntest result: ok. 0 passed; 0 failed; 0 ignored\n";
     let (output, _) = test_retry(&[(&log(&["a::one"], &[]), 101), (none, 0)]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
+fn a_test_that_passes_again_for_the_second_week_fails_ci() {
+    let first = log(&["a::one"], &[]);
+    let runs = [(first.as_str(), 101), (&*log(&[], &[]), 0)];
+    let today = jiff::Zoned::now().date();
+    for (days, is_taken) in [(0, true), (6, true), (8, false), (400, false)] {
+        let day = today.checked_sub(jiff::Span::new().days(days)).unwrap();
+        let (output, _) = test_retry_with_list(&runs, &format!("{day} b::two\n{day} a::one\n"));
+        let (stdout, stderr) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert_eq!(output.status.success(), is_taken, "{days} days: {stdout}{stderr}");
+        assert_eq!(stderr.contains(&format!("since {day}")), !is_taken, "{stderr}");
+        assert!(!stdout.contains("add this line"), "{stdout}");
+    }
+    let (output, _) = test_retry_with_list(&runs, "2020-01-01 a::one_more\n");
+    assert!(output.status.success(), "another test is on the list: {output:?}");
 }

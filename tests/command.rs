@@ -155,7 +155,7 @@ impl Place {
     /// A captured machine, unpacked here: the value of `--root`.
     pub(crate) fn machine(&self, name: &str) -> String {
         let dir = self.path(name);
-        fixtures::machine(name).unwrap().unpack(&dir).unwrap();
+        fixtures::machine(name).unwrap().unpack_to(&dir).unwrap();
         dir.to_str().unwrap().to_owned()
     }
 }

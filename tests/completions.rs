@@ -29,7 +29,7 @@ fn offered(place: &Place, words: &str) -> Vec<String> {
 
 /// bash used to complete files of the working directory.
 #[test]
-fn bash_completes_what_this_machine_has() {
+fn bash_completes_the_groups_and_events_of_this_machine() {
     let place = Place::new();
     fs::write(place.path("script"), place.typed("completions bash").ok()).unwrap();
     fs::write(place.path("host.txt"), "").unwrap();

@@ -30,10 +30,10 @@ struct Tree {
 
 impl Tree {
     fn new(tag: &str) -> Result<Self, String> {
-        Self::with(tag, &format!("kubepods/burstable/pod{POD}/{ID}/inner"))
+        Self::with_cgroups(tag, &format!("kubepods/burstable/pod{POD}/{ID}/inner"))
     }
 
-    fn with(tag: &str, below: &str) -> Result<Self, String> {
+    fn with_cgroups(tag: &str, below: &str) -> Result<Self, String> {
         let top = Cgroup::new(tag)?;
         let mount = machine(Path::new("/")).unwrap().cgroups.v2.unwrap();
         let path = format!("{}/{below}", top.path);
@@ -46,7 +46,7 @@ impl Tree {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        self.dirs.iter().for_each(|dir| cgroup::remove(dir));
+        self.dirs.iter().for_each(|dir| cgroup::remove_cgroup(dir));
     }
 }
 
@@ -69,15 +69,15 @@ fn a_containers_cgroup_is_in_its_columns() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
     record(&tree, &run, &[]);
-    let shares = rows::shares(&run);
-    let inside = |share: &&rows::Share| share.cgroup.as_deref() == Some(tree.path.as_str());
+    let shares = rows::read_shares(&run);
+    let inside = |share: &&rows::ShareRow| share.cgroup.as_deref() == Some(tree.path.as_str());
     assert!(shares.iter().filter(inside).count() > 20);
     for share in &shares {
-        let found = (share.container.as_deref(), share.pod.as_deref());
-        let wanted = if inside(&share) { (Some(&ID[..12]), Some(POD)) } else { (None, None) };
-        assert_eq!(found, wanted, "{share:?}");
+        let names_found = (share.container.as_deref(), share.pod.as_deref());
+        let expected = if inside(&share) { (Some(&ID[..12]), Some(POD)) } else { (None, None) };
+        assert_eq!(names_found, expected, "{share:?}");
     }
-    let cgroups = rows::cgroups(&run);
+    let cgroups = rows::read_cgroups(&run);
     assert_eq!(cgroups[&tree.path], (Some(ID[..12].to_owned()), Some(POD.to_owned())));
     assert_eq!(cgroups[&tree.top.path], (None, None));
     for (by, key) in [("container", &ID[..12]), ("pod", POD)] {
@@ -89,19 +89,19 @@ fn a_containers_cgroup_is_in_its_columns() {
 #[test]
 fn a_step_of_slurm_has_its_job() {
     let _machine = root_or_skip!();
-    let tree = or_skip!(Tree::with("job", "slurmstepd.scope/job_7/step_batch/user/task_0"));
+    let tree = or_skip!(Tree::with_cgroups("job", "slurmstepd.scope/job_7/step_batch/user/task_0"));
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
     record(&tree, &run, &[]);
-    let again = dir.path().join("again.parquet");
-    run_ok(["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), again.as_os_str()]);
-    for run in [&run, &again] {
-        let shares = rows::shares(run);
-        let inside = |share: &&rows::Share| share.cgroup.as_deref() == Some(tree.path.as_str());
+    let attributed = dir.path().join("again.parquet");
+    run_ok(["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), attributed.as_os_str()]);
+    for run in [&run, &attributed] {
+        let shares = rows::read_shares(run);
+        let inside = |share: &&rows::ShareRow| share.cgroup.as_deref() == Some(tree.path.as_str());
         assert!(shares.iter().filter(inside).count() > 20);
         for share in &shares {
-            let wanted = inside(&share).then_some("7.batch");
-            assert_eq!(share.job.as_deref(), wanted, "{share:?}");
+            let expected = inside(&share).then_some("7.batch");
+            assert_eq!(share.job.as_deref(), expected, "{share:?}");
         }
     }
     let jobs = |options: &[&str]| -> BTreeSet<String> {
@@ -140,7 +140,7 @@ fn deep_cgroups_roll_up() {
         ("9", tree.path.as_str(), Some(&ID[..12])),
     ] {
         record(&tree, &run, &["--force", "--cgroup-depth", depth]);
-        let shares = rows::shares(&run);
+        let shares = rows::read_shares(&run);
         let paths: BTreeSet<&str> =
             shares.iter().filter_map(|share| share.cgroup.as_deref()).collect();
         assert!(paths.contains(cgroup), "{depth}: {paths:?}");
@@ -152,12 +152,13 @@ fn deep_cgroups_roll_up() {
         assert_eq!(containers.into_iter().next(), container);
     }
     // The last was recorded in full depth; the report cuts it.
-    let [whole, cut] = ["9", "1"].map(|depth| reported(&run, &["--cgroup-depth", depth]));
+    let [full_depth, cut] = ["9", "1"].map(|depth| reported(&run, &["--cgroup-depth", depth]));
     for ((event, key), value) in &cut {
-        let below = whole.iter().filter(|((other, path), _)| {
-            let inside =
-                path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-            event == other && if key == "/" { path == key } else { inside }
+        let below = full_depth.iter().filter(|((full_event, path), _)| {
+            let inside = path
+                .strip_prefix(key)
+                .is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('/'));
+            event == full_event && if key == "/" { path == key } else { inside }
         });
         let sum: f64 = below.map(|(_, value)| value).sum();
         assert!((sum - value).abs() <= value * 1e-9, "{event} {key}: {sum}, {value}");
@@ -167,7 +168,7 @@ fn deep_cgroups_roll_up() {
 
 /// The lines of every grouping sum to each event's total.
 #[test]
-fn a_report_has_the_same_total_however_it_is_asked() {
+fn every_grouping_of_a_report_has_the_same_total() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run.parquet");
@@ -181,16 +182,16 @@ fn a_report_has_the_same_total_however_it_is_asked() {
         }
         totals
     };
-    let whole = totals(&[]);
-    assert!(whole["context-switches"] > 0.0, "{whole:?}");
-    let same = |parts: &BTreeMap<String, f64>, what: &str| {
-        for (event, total) in &whole {
+    let all_totals = totals(&[]);
+    assert!(all_totals["context-switches"] > 0.0, "{all_totals:?}");
+    let assert_same_totals = |parts: &BTreeMap<String, f64>, label: &str| {
+        for (event, total) in &all_totals {
             let sum = parts.get(event).copied().unwrap_or_default();
-            assert!((sum - total).abs() <= total * 1e-9, "{what}: {event}: {sum} of {total}");
+            assert!((sum - total).abs() <= total * 1e-9, "{label}: {event}: {sum} of {total}");
         }
     };
     for by in ["container", "pod", "job", "pid", "pmu", "port", "device", "owner"] {
-        same(&totals(&["--by", by]), by);
+        assert_same_totals(&totals(&["--by", by]), by);
     }
     let mut halves = totals(&["--to", "500ms"]);
     let second = totals(&["--from", "500ms"]);
@@ -199,8 +200,8 @@ fn a_report_has_the_same_total_however_it_is_asked() {
         let (first, second) = (halves[event], second[event]);
         assert!(first > 0.0 && second > 0.0, "{event}: {first}, {second}");
     }
-    for (event, rest) in second {
-        *halves.entry(event).or_default() += rest;
+    for (event, second_value) in second {
+        *halves.entry(event).or_default() += second_value;
     }
-    same(&halves, "halves");
+    assert_same_totals(&halves, "halves");
 }

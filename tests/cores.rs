@@ -8,7 +8,7 @@ use uncore_trace::discover::Machine;
 use uncore_trace::discover::event::{AliasValue, EventAlias};
 use uncore_trace::plan::{PlanRequest, plan};
 
-use crate::golden::{metrics, same, value};
+use crate::golden::{assert_same_value, metrics, value};
 use crate::machines::{captured, request};
 
 /// Counts of one CPU, with five, eight or ten slots per cycle.
@@ -80,7 +80,7 @@ fn slots_are_those_of_the_processor() {
         let plan = metrics(&core(midr, *slots), &names);
         for (name, expected) in names.iter().zip(expected) {
             let found = value(&plan, name, SLOTS, 2.0, |m| m.cpu == 0);
-            same(&format!("{midr} {slots} {name}"), found, *expected);
+            assert_same_value(&format!("{midr} {slots} {name}"), found, *expected);
         }
         // One metric for each CPU.
         assert_eq!(plan.metrics.len(), names.len() * 4, "{midr}");
@@ -103,6 +103,6 @@ fn rates_of_cores_have_their_values() {
     ];
     let plan = metrics(&core("0x00000000410fd4f0", 0), &golden.map(|(name, _)| name));
     for (name, expected) in golden {
-        same(name, value(&plan, name, SLOTS, 2.0, |m| m.cpu == 0), expected);
+        assert_same_value(name, value(&plan, name, SLOTS, 2.0, |m| m.cpu == 0), expected);
     }
 }

@@ -28,7 +28,7 @@ fn the_first_reading_comes_within_half_a_second() {
         let spawned = recorder.spawned_ns;
         sleep(Duration::from_millis(50));
         recorder.stop();
-        let readings = rows::readings(&run);
+        let readings = rows::read_readings(&run);
         let first = readings.iter().map(|reading| reading.mono_ns).min().unwrap();
         took.push((first - spawned) / 1_000_000);
         if took.last().is_some_and(|took| *took <= 500) {
@@ -43,7 +43,7 @@ fn the_first_reading_comes_within_half_a_second() {
 /// Without optimization a program has about five times as much code, all of it file pages that
 /// `VmHWM` counts as resident: these are subtracted.
 #[test]
-fn memory_stays_small() {
+fn a_recorder_has_little_resident_memory() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
@@ -51,7 +51,7 @@ fn memory_stays_small() {
     sleep(Duration::from_secs(10));
     let code = recorder.status_kib("RssFile") << 10;
     recorder.stop();
-    let highest = rows::own(&run).max_rss_bytes;
+    let highest = rows::recorder_use(&run).max_rss_bytes;
     println!("at most {} MiB, of them {} MiB of files", highest >> 20, code >> 20);
     assert!(highest > 0);
     let counted = if cfg!(debug_assertions) { highest - code } else { highest };

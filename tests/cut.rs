@@ -22,10 +22,10 @@ fn rotated(dir: &Path, options: &[&str]) -> PathBuf {
     command.args(["record", "-e", "page-faults,cpu-clock,cpu-migrations", "-q"]);
     command.args(["--rotate", "1s", "--slices", "-o"]);
     command.arg(&output).args(options).args(["--", "sh", "-c"]);
-    let own = uncore_trace();
-    let own = own.get_program().to_str().unwrap();
+    let tool = uncore_trace();
+    let program = tool.get_program().to_str().unwrap();
     command.arg(format!(
-        "'{own}' mark first; '{own}' mark work -- sleep 2.5; '{own}' mark last; sleep 1"
+        "'{program}' mark first; '{program}' mark work -- sleep 2.5; '{program}' mark last; sleep 1"
     ));
     let ended = command.output().unwrap();
     // Losses of a busy machine do not matter here.
@@ -38,9 +38,9 @@ fn cut(path: &Path, options: &[&str], output: &Path) -> String {
     run_ok(args.into_iter().chain(options.iter().map(OsStr::new)))
 }
 
-fn compared(parts: &Path, made: &Path, begin: i64, end: i64) -> Value {
+fn compared(parts: &Path, cut_parts: &Path, begin: i64, end: i64) -> Value {
     let (begin, end) = (begin.to_string(), end.to_string());
-    let args = [parts.as_os_str(), made.as_os_str(), begin.as_ref(), end.as_ref()];
+    let args = [parts.as_os_str(), cut_parts.as_os_str(), begin.as_ref(), end.as_ref()];
     python_answers(&python(), include_str!("cut.py"), &args)
 }
 
@@ -63,11 +63,14 @@ fn exported(path: &Path) -> String {
     run_ok([OsStr::new("export"), path.as_os_str(), "--csv".as_ref(), "-".as_ref()])
 }
 
-fn assert_same_rows(one: &Path, other: &Path) {
-    let (one, other) = (exported(one), exported(other));
-    let different = one.lines().zip(other.lines()).find(|(one, other)| one != other);
+fn assert_same_rows(left: &Path, right: &Path) {
+    let (left_rows, right_rows) = (exported(left), exported(right));
+    let different = left_rows
+        .lines()
+        .zip(right_rows.lines())
+        .find(|(left_row, right_row)| left_row != right_row);
     assert_eq!(different, None, "the first rows that differ");
-    assert_eq!(one.lines().count(), other.lines().count());
+    assert_eq!(left_rows.lines().count(), right_rows.lines().count());
 }
 
 #[test]
@@ -79,17 +82,17 @@ fn parts_that_are_joined_are_one_recording() {
     assert!(fs::read_dir(&output).unwrap().count() >= 3);
     let refused = run([OsStr::new("report"), output.as_os_str()]);
     assert!(text(&refused).contains("uncore-trace cut "), "{}", text(&refused));
-    let made = dir.path().join("one/");
-    cut(&output, &[], &made);
-    assert_checked(&made);
-    none_differ(&compared(&output, &made, 0, 0));
+    let joined = dir.path().join("one/");
+    cut(&output, &[], &joined);
+    assert_checked(&joined);
+    none_differ(&compared(&output, &joined, 0, 0));
     // The span is one, although it was open where parts meet.
     let known = [("first", false), ("work", true), ("last", false)];
-    assert_eq!(marks(&made), known.map(|(text, has_end)| (text.to_owned(), has_end)));
-    let again = dir.path().join("again.parquet");
-    let args = ["attribute".as_ref(), made.as_os_str(), "-o".as_ref(), again.as_os_str()];
+    assert_eq!(marks(&joined), known.map(|(text, has_end)| (text.to_owned(), has_end)));
+    let attributed = dir.path().join("again.parquet");
+    let args = ["attribute".as_ref(), joined.as_os_str(), "-o".as_ref(), attributed.as_os_str()];
     run_ok(args);
-    assert_same_rows(&again, &made.join("fabric.parquet"));
+    assert_same_rows(&attributed, &joined.join("fabric.parquet"));
     let inside = run([
         OsStr::new("cut"),
         output.as_os_str(),
@@ -114,21 +117,21 @@ fn a_part_of_the_time_is_a_recording_of_its_own() {
     let _load = Load::with_pauses(0);
     let dir = tempfile::tempdir().unwrap();
     let output = rotated(dir.path(), &["--method", "residency", "-I", "20ms"]);
-    let made = dir.path().join("some/");
-    cut(&output, &["--from", "700ms", "--to", "2.205"], &made);
-    assert_checked(&made);
-    let whole = compared(&output, &made, 0, 0)["span"].clone();
-    let (begin, end) = (whole[0].as_i64().unwrap(), whole[1].as_i64().unwrap());
+    let cut_part = dir.path().join("some/");
+    cut(&output, &["--from", "700ms", "--to", "2.205"], &cut_part);
+    assert_checked(&cut_part);
+    let cut_span = compared(&output, &cut_part, 0, 0)["span"].clone();
+    let (begin, end) = (cut_span[0].as_i64().unwrap(), cut_span[1].as_i64().unwrap());
     assert_eq!((end - begin) % 20_000_000, 0);
     // A busy machine skips the end of a window, and the cut ends at a later one.
-    assert!((1_505_000_000..=1_745_000_000).contains(&(end - begin)), "{whole}");
-    none_differ(&compared(&output, &made, begin, end));
-    assert_eq!(marks(&made), [("work".to_owned(), false)]);
+    assert!((1_505_000_000..=1_745_000_000).contains(&(end - begin)), "{cut_span}");
+    none_differ(&compared(&output, &cut_part, begin, end));
+    assert_eq!(marks(&cut_part), [("work".to_owned(), false)]);
     // Its rows are those from which the report of the same windows is made.
-    let again = dir.path().join("again.parquet");
-    let args = ["attribute".as_ref(), made.as_os_str(), "-o".as_ref(), again.as_os_str()];
+    let attributed = dir.path().join("again.parquet");
+    let args = ["attribute".as_ref(), cut_part.as_os_str(), "-o".as_ref(), attributed.as_os_str()];
     run_ok(args);
-    assert_same_rows(&again, &made.join("fabric.parquet"));
+    assert_same_rows(&attributed, &cut_part.join("fabric.parquet"));
     let named = dir.path().join("named/");
     cut(&output, &["--from", "mark:work", "--to", "mark:work"], &named);
     assert_checked(&named);

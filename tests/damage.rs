@@ -103,7 +103,7 @@ impl Sound {
 }
 
 #[test]
-fn what_was_cut_is_not_read() {
+fn a_truncated_file_is_not_read() {
     let cut = |bytes: &[u8]| -> Vec<(usize, Vec<u8>)> {
         let places = (0..bytes.len()).step_by(CUT);
         places.map(|at| (at, bytes[..at].to_vec())).collect()
@@ -148,9 +148,9 @@ fn python_never_reads_a_changed_bit_as_another_value() {
     let scratch = dir.path().join("flipped.parquet");
     for file in files_for_python(dir.path()) {
         let args = ["flips", file.to_str().unwrap(), scratch.to_str().unwrap()];
-        let found = script("damage.py", &args);
+        let answers = script("damage.py", &args);
         let all = serde_json::json!({ "an error": 255 });
-        assert_eq!(found, all, "{}", file.display());
+        assert_eq!(answers, all, "{}", file.display());
     }
 }
 

@@ -40,17 +40,17 @@ pub(crate) fn with_devices(
 ) -> (tempfile::TempDir, Machine) {
     let dir = unpacked(name);
     for (path, class, vendor, tegra) in functions {
-        let at = dir.path().join("sys/devices").join(path);
-        write(&at.join("class"), format!("{class:#08x}\n").as_bytes());
-        write(&at.join("vendor"), format!("{vendor:#06x}\n").as_bytes());
-        write(&at.join("numa_node"), b"-1\n");
+        let device_dir = dir.path().join("sys/devices").join(path);
+        write(&device_dir.join("class"), format!("{class:#08x}\n").as_bytes());
+        write(&device_dir.join("vendor"), format!("{vendor:#06x}\n").as_bytes());
+        write(&device_dir.join("numa_node"), b"-1\n");
         if let Some([socket, complex, port]) = *tegra {
             let mut config = vec![0_u8; 4096];
             config[0x100..0x104].copy_from_slice(&0x0001_0023_u32.to_le_bytes());
             config[0x104..0x108].copy_from_slice(&0x0181_10de_u32.to_le_bytes());
             config[0x108] = 4;
             config[0x10e..0x111].copy_from_slice(&[port, complex, socket]);
-            write(&at.join("config"), &config);
+            write(&device_dir.join("config"), &config);
         }
         let address = path.rsplit('/').next().unwrap();
         let listed = dir.path().join("sys/bus/pci/devices").join(address);
@@ -66,19 +66,19 @@ pub(crate) fn with_devices(
 
 /// Two sockets with a disk and two network functions below root port 8 of each.
 pub(crate) fn grace() -> (tempfile::TempDir, Machine) {
-    let (port, other) = ("pci0008:00/0008:00:00.0", "pci0018:00/0018:00:00.0");
+    let (port, disk_port) = ("pci0008:00/0008:00:00.0", "pci0018:00/0018:00:00.0");
     with_devices(
         "grace-2s",
         &[
             (port, BRIDGE, 0x10de, None),
             (&format!("{port}/0008:01:00.0"), NVME, 0x144d, None),
-            (other, BRIDGE, 0x10de, None),
-            (&format!("{other}/0018:01:00.0"), NIC, 0x15b3, None),
-            (&format!("{other}/0018:01:00.1"), NIC, 0x15b3, None),
+            (disk_port, BRIDGE, 0x10de, None),
+            (&format!("{disk_port}/0018:01:00.0"), NIC, 0x15b3, None),
+            (&format!("{disk_port}/0018:01:00.1"), NIC, 0x15b3, None),
         ],
         &[
             ("block", "nvme0n1", &format!("{port}/0008:01:00.0/nvme/nvme0/nvme0n1")),
-            ("net", "eth0", &format!("{other}/0018:01:00.0/net/eth0")),
+            ("net", "eth0", &format!("{disk_port}/0018:01:00.0/net/eth0")),
             ("net", "lo", "virtual/net/lo"),
         ],
     )
@@ -86,21 +86,21 @@ pub(crate) fn grace() -> (tempfile::TempDir, Machine) {
 
 /// Root complex 4 of socket 0: a port with one disk, and one with two network functions.
 pub(crate) fn tegra(readable: bool) -> (tempfile::TempDir, Machine) {
-    let (one, two) = ("pci0002:00/0002:00:01.0", "pci0002:00/0002:00:02.0");
+    let (disk_port, network_port) = ("pci0002:00/0002:00:01.0", "pci0002:00/0002:00:02.0");
     let says = |port: u8| readable.then_some([0, 4, port]);
     with_devices(
         "t410-2s",
         &[
-            (one, BRIDGE, 0x10de, says(1)),
-            (&format!("{one}/0002:01:00.0"), NVME, 0x144d, None),
-            (two, BRIDGE, 0x10de, says(2)),
-            (&format!("{two}/0002:02:00.0"), NIC, 0x15b3, None),
-            (&format!("{two}/0002:02:00.1"), NIC, 0x15b3, None),
+            (disk_port, BRIDGE, 0x10de, says(1)),
+            (&format!("{disk_port}/0002:01:00.0"), NVME, 0x144d, None),
+            (network_port, BRIDGE, 0x10de, says(2)),
+            (&format!("{network_port}/0002:02:00.0"), NIC, 0x15b3, None),
+            (&format!("{network_port}/0002:02:00.1"), NIC, 0x15b3, None),
         ],
         &[
-            ("block", "nvme0n1", &format!("{one}/0002:01:00.0/nvme/nvme0/nvme0n1")),
-            ("net", "eth0", &format!("{two}/0002:02:00.0/net/eth0")),
-            ("net", "eth1", &format!("{two}/0002:02:00.1/net/eth1")),
+            ("block", "nvme0n1", &format!("{disk_port}/0002:01:00.0/nvme/nvme0/nvme0n1")),
+            ("net", "eth0", &format!("{network_port}/0002:02:00.0/net/eth0")),
+            ("net", "eth1", &format!("{network_port}/0002:02:00.1/net/eth1")),
         ],
     )
 }
@@ -123,8 +123,9 @@ pub(crate) fn refused(machine: &Machine, request: &PlanRequest) -> String {
 
 /// PMU, event and filter of each counter.
 fn counters(plan: &Plan) -> Vec<String> {
-    let one = |c: &uncore_trace::plan::Counter| format!("{}/{},{}/", c.pmu, c.event, c.filter);
-    plan.counters.iter().map(one).collect()
+    let counter_text =
+        |c: &uncore_trace::plan::Counter| format!("{}/{},{}/", c.pmu, c.event, c.filter);
+    plan.counters.iter().map(counter_text).collect()
 }
 
 /// The bit of a Kunpeng's root port in `port` is not known, so a device is selected by its
@@ -182,29 +183,30 @@ fn grace_finds_the_root_port_by_the_domain() {
 fn typed_events_are_narrowed_unless_they_name_a_port() {
     let (_dir, machine) = grace();
     let events = ["nvidia_pcie_pmu/rd_bytes_loc/", "nvidia_pcie_pmu_0/wr_bytes_loc,root_port=0x3/"];
-    let asked = PlanRequest { devices: vec!["eth0".to_owned()], ..request(&[], &events) };
+    let plan_request = PlanRequest { devices: vec!["eth0".to_owned()], ..request(&[], &events) };
     assert_eq!(
-        counters(&planned(&machine, &asked)),
+        counters(&planned(&machine, &plan_request)),
         [
             "nvidia_pcie_pmu_1/rd_bytes_loc,root_port=0x100/",
             "nvidia_pcie_pmu_0/wr_bytes_loc,root_port=0x3/"
         ]
     );
     let raw = "nvidia_pcie_pmu_0/event=0x0,config1=0x1/";
-    let asked = PlanRequest { per_port: true, ..request(&["pcie"], &[raw]) };
+    let plan_request = PlanRequest { per_port: true, ..request(&["pcie"], &[raw]) };
     assert!(
-        counters(&planned(&machine, &asked))
+        counters(&planned(&machine, &plan_request))
             .contains(&"nvidia_pcie_pmu_0/rd_bytes_loc,root_port=0x1/".to_owned())
     );
     let group = "{nvidia_pcie_pmu_0/rd_bytes_loc/,nvidia_pcie_pmu_0/wr_bytes_loc/}";
-    let asked = PlanRequest { devices: vec!["nvme0n1".to_owned()], ..request(&[], &[group]) };
-    let plan = planned(&machine, &asked);
+    let plan_request =
+        PlanRequest { devices: vec!["nvme0n1".to_owned()], ..request(&[], &[group]) };
+    let plan = planned(&machine, &plan_request);
     assert!(plan.counters.iter().all(|c| c.filter == "root_port=0x100"));
     assert_eq!(plan.counters[1].leader, Some(0));
 }
 
 #[test]
-fn tegra_finds_the_root_port_by_what_it_says() {
+fn tegra_finds_the_root_port_by_its_configuration_space() {
     let (_dir, machine) = tegra(true);
     let plan = planned(&machine, &of_devices(&["nvme0n1"], &[]));
     insta::assert_snapshot!(brief(&plan).join("\n"), @r"
@@ -222,13 +224,15 @@ fn tegra_finds_the_root_port_by_what_it_says() {
         "{counters_of:?}"
     );
     assert_eq!(counters_of[2], "nvidia_pcie_tgt_pmu_0_rc_4/rd_bytes,dst_rp_mask=0x4/");
-    let warns = |what: &str| plan.notes.iter().any(|note| note.contains(what));
+    let warns = |words: &str| plan.notes.iter().any(|note| note.contains(words));
     assert!(warns("counters of other traffic take turns with it"), "{:?}", plan.notes);
     assert!(warns("nvidia_pcie_tgt_pmu_0_rc_4: what is counted for 0002:02:00.1 has the traffic"));
     for devices in [["eth0", "eth1"], ["nvme0n1", "eth1"]] {
         let plan = planned(&machine, &of_devices(&devices, &[]));
-        let its = plan.counters.iter().filter(|its| its.pmu == "nvidia_pcie_pmu_0_rc_4");
-        let groups: Vec<_> = its.map(|its| (its.leader, its.exclusive)).collect();
+        let pcie_counters =
+            plan.counters.iter().filter(|counter| counter.pmu == "nvidia_pcie_pmu_0_rc_4");
+        let groups: Vec<_> =
+            pcie_counters.map(|counter| (counter.leader, counter.exclusive)).collect();
         assert_eq!(groups, [(None, true), (None, true), (Some(0), false), (Some(1), false)]);
     }
     // The root port itself has the traffic of both.
@@ -282,8 +286,8 @@ fn intel_tells_the_die_of_a_stack() {
 #[test]
 fn counters_are_split_by_root_port() {
     let split = |machine: &Machine| {
-        let asked = PlanRequest { per_port: true, ..request(&["pcie"], &[]) };
-        planned(machine, &asked)
+        let plan_request = PlanRequest { per_port: true, ..request(&["pcie"], &[]) };
+        planned(machine, &plan_request)
     };
     // Without known devices: all ten.
     let bare = captured("grace-2s");
@@ -295,13 +299,13 @@ fn counters_are_split_by_root_port() {
     assert_eq!(filters, ["root_port=0x100"; 8]);
     let (_dir, tegra) = tegra(true);
     let plan = split(&tegra);
-    let of = |pmu: &str| {
+    let port_filters = |pmu: &str| {
         let mine = plan.counters.iter().filter(|c| c.pmu == pmu && c.event == "rd_bytes");
         mine.map(|c| c.filter.split(',').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(of("nvidia_pcie_pmu_0_rc_4"), ["src_rp_mask=0x2", "src_rp_mask=0x4"]);
-    assert_eq!(of("nvidia_pcie_tgt_pmu_0_rc_4"), ["dst_rp_mask=0x2", "dst_rp_mask=0x4"]);
-    assert_eq!(of("nvidia_pcie_pmu_1_rc_9").len(), 8);
+    assert_eq!(port_filters("nvidia_pcie_pmu_0_rc_4"), ["src_rp_mask=0x2", "src_rp_mask=0x4"]);
+    assert_eq!(port_filters("nvidia_pcie_tgt_pmu_0_rc_4"), ["dst_rp_mask=0x2", "dst_rp_mask=0x4"]);
+    assert_eq!(port_filters("nvidia_pcie_pmu_1_rc_9").len(), 8);
     // Two of sixteen at a time.
     let intel = split(&captured("icelake-2s"));
     assert_eq!(intel.counters.len(), 6 * 2 * 8 * 2);
@@ -312,8 +316,8 @@ fn counters_are_split_by_root_port() {
     // An instance is a port.
     assert_eq!(split(&captured("yitian")).counters.len(), 4);
     let group = "{nvidia_pcie_pmu_0/rd_bytes_loc/,nvidia_pcie_pmu_0/wr_bytes_loc/}";
-    let asked = PlanRequest { per_port: true, ..request(&[], &[group]) };
-    assert!(refused(&bare, &asked).contains("leave out the braces"));
+    let plan_request = PlanRequest { per_port: true, ..request(&[], &[group]) };
+    assert!(refused(&bare, &plan_request).contains("leave out the braces"));
 }
 
 /// Devices on both dies of a stack are both counted, each once.
@@ -337,12 +341,12 @@ fn metrics_are_of_the_dies_of_all_devices() {
     let machine = discover::machine(dir.path()).unwrap();
     let metrics = vec!["pcie_read_bandwidth".to_owned()];
     let cpus = |devices: &[&str]| -> Vec<_> {
-        let asked = PlanRequest { metrics: metrics.clone(), ..of_devices(devices, &[]) };
-        planned(&machine, &asked).metrics.iter().map(|m| (m.pmu.clone(), m.cpu)).collect()
+        let plan_request = PlanRequest { metrics: metrics.clone(), ..of_devices(devices, &[]) };
+        planned(&machine, &plan_request).metrics.iter().map(|m| (m.pmu.clone(), m.cpu)).collect()
     };
-    let on = |cpu| ("uncore_iio_4".to_owned(), cpu);
-    assert_eq!(cpus(&["0000:e3:00.0"]), [on(2)]);
-    assert_eq!(cpus(&["0000:65:00.0", "0000:e3:00.0"]), [on(0), on(2)]);
+    let stack_4_on = |cpu| ("uncore_iio_4".to_owned(), cpu);
+    assert_eq!(cpus(&["0000:e3:00.0"]), [stack_4_on(2)]);
+    assert_eq!(cpus(&["0000:65:00.0", "0000:e3:00.0"]), [stack_4_on(0), stack_4_on(2)]);
 }
 
 /// The events of a metric are filtered too, and the number of ports is one.
@@ -350,30 +354,33 @@ fn metrics_are_of_the_dies_of_all_devices() {
 fn metrics_are_of_one_device_or_of_each_port() {
     let (_dir, machine) = grace();
     let metrics = vec!["pcie_read_utilization".to_owned(), "pcie_read_bandwidth".to_owned()];
-    let asked = PlanRequest { metrics: metrics.clone(), ..of_devices(&["nvme0n1"], &[]) };
-    let plan = planned(&machine, &asked);
-    let shown: Vec<_> = plan
+    let plan_request = PlanRequest { metrics: metrics.clone(), ..of_devices(&["nvme0n1"], &[]) };
+    let plan = planned(&machine, &plan_request);
+    let metric_lines: Vec<_> = plan
         .metrics
         .iter()
         .map(|m| (m.name.as_str(), m.pmu.as_str(), m.filter.as_str(), m.constants.get("ports")))
         .collect();
     let filter = "root_port=0x100";
     assert_eq!(
-        shown,
+        metric_lines,
         [
             ("pcie_read_utilization", "nvidia_pcie_pmu_0", filter, Some(&1.0)),
             ("pcie_read_bandwidth", "nvidia_pcie_pmu_0", filter, None)
         ]
     );
     assert!(plan.counters.iter().all(|c| !c.event.starts_with("wr_")), "{}", plan.render_plan());
-    let asked =
+    let plan_request =
         PlanRequest { metrics: vec!["c2c_bandwidth".to_owned()], ..of_devices(&["lo"], &[]) };
-    assert!(refused(&machine, &asked).contains("not on PCI"));
+    assert!(refused(&machine, &plan_request).contains("not on PCI"));
     let bare = captured("grace-2s");
-    let asked = PlanRequest { per_port: true, metrics, ..request(&[], &[]) };
-    let plan = planned(&bare, &asked);
-    let of = |name: &str| plan.metrics.iter().filter(|m| m.name == name).count();
-    assert_eq!((of("pcie_read_bandwidth"), of("pcie_read_utilization")), (20, 20));
+    let plan_request = PlanRequest { per_port: true, metrics, ..request(&[], &[]) };
+    let plan = planned(&bare, &plan_request);
+    let instance_count = |name: &str| plan.metrics.iter().filter(|m| m.name == name).count();
+    assert_eq!(
+        (instance_count("pcie_read_bandwidth"), instance_count("pcie_read_utilization")),
+        (20, 20)
+    );
 }
 
 /// Names come from the tree and can have any content: they must not reach a terminal unescaped.
@@ -401,7 +408,7 @@ fn hostile_names_are_shown_escaped() {
 }
 
 #[test]
-fn errors_say_what_is_there() {
+fn errors_about_devices_name_those_that_exist() {
     let (_dir, machine) = grace();
     let (_other, none) = with_devices("bare", &[("pci0000:00/0000:00:01.0", NIC, 1, None)], &[]);
     let mut errors = Vec::new();
@@ -423,14 +430,14 @@ fn errors_say_what_is_there() {
 }
 
 #[test]
-fn devices_are_listed_with_what_counts_them() {
+fn devices_are_listed_with_the_pmus_that_count_them() {
     let catalog = Catalog::load_embedded().unwrap();
-    let shown = |machine: &Machine| {
+    let device_list = |machine: &Machine| {
         render_list(machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap()
     };
     let ((_a, grace), (_b, tegra)) = (grace(), tegra(true));
-    insta::assert_snapshot!("devices-grace-2s", shown(&grace));
-    insta::assert_snapshot!("devices-t410-2s", shown(&tegra));
+    insta::assert_snapshot!("devices-grace-2s", device_list(&grace));
+    insta::assert_snapshot!("devices-t410-2s", device_list(&tegra));
     let json: serde_json::Value = serde_json::from_str(
         &render_list(&grace, &catalog, What::Devices, ListForm::Json).unwrap(),
     )
@@ -450,7 +457,7 @@ fn stacks_without_die_files_share_the_devices_of_their_socket() {
         assert_eq!(io.devices, expected, "{} on CPU {}", counter.pmu, counter.cpu);
         assert!(io.is_shared, "{}", counter.pmu);
     }
-    let noted = |plan: &Plan, what: &str| plan.notes.iter().any(|note| note.contains(what));
+    let noted = |plan: &Plan, words: &str| plan.notes.iter().any(|note| note.contains(words));
     assert!(noted(&plan, "which of these counters counts which device is not known"));
     let error = refused(&machine, &of_devices(&["nvme0n1"], &[]));
     assert!(error.contains("die* files") && error.contains("no later processor"), "{error}");
@@ -479,9 +486,9 @@ fn device_files_are_listed_with_their_functions() {
     let (dir, _) = grace();
     let function = fs::read_dir(dir.path().join("sys/bus/pci/devices")).unwrap().flatten();
     let mut addresses: Vec<String> =
-        function.map(|it| it.file_name().into_string().unwrap()).collect();
+        function.map(|driver_link| driver_link.file_name().into_string().unwrap()).collect();
     addresses.sort_unstable();
-    let disk = addresses.iter().find(|it| it.ends_with("01:00.0")).unwrap();
+    let disk = addresses.iter().find(|file_name| file_name.ends_with("01:00.0")).unwrap();
     let link_of = fs::read_link(dir.path().join("sys/bus/pci/devices").join(disk)).unwrap();
     let place = link_of.to_str().unwrap().trim_start_matches("../").to_owned();
     write(&dir.path().join("proc/devices"), b"Character devices:\n240 vfio-dev\n");
@@ -493,11 +500,14 @@ fn device_files_are_listed_with_their_functions() {
     link(&dir.path().join("sys/dev/char/240:0"), format!("../../{node}"));
     let machine = discover::machine(dir.path()).unwrap();
     let catalog = Catalog::load_embedded().unwrap();
-    let shown =
+    let device_list =
         render_list(&machine, &catalog, What::Devices, ListForm::Text(View::default())).unwrap();
-    let line = shown.lines().find(|line| line.contains(disk)).unwrap();
-    assert!(line.contains("/dev/vfio/devices/vfio\\u{1b}[2J0") && line.ends_with('?'), "{shown}");
-    assert!(shown.contains("who holds a device is shown to root"), "{shown}");
+    let line = device_list.lines().find(|line| line.contains(disk)).unwrap();
+    assert!(
+        line.contains("/dev/vfio/devices/vfio\\u{1b}[2J0") && line.ends_with('?'),
+        "{device_list}"
+    );
+    assert!(device_list.contains("who holds a device is shown to root"), "{device_list}");
     let json: serde_json::Value = serde_json::from_str(
         &render_list(&machine, &catalog, What::Devices, ListForm::Json).unwrap(),
     )

@@ -59,24 +59,24 @@ impl Tenant {
     fn new(python: &Path) -> Result<Self, String> {
         let cgroup = Cgroup::new("diff")?;
         let load = Load::start(python, &["-c", TOUCH]);
-        cgroup.add(load.pid());
+        cgroup.add_process(load.pid());
         let mut tenant = Self { load, cgroup };
         tenant.touch(0);
         Ok(tenant)
     }
 
     fn touch(&mut self, pages: u32) {
-        self.load.say(&pages.to_string());
-        assert_eq!(self.load.hear(), "set");
+        self.load.write_line(&pages.to_string());
+        assert_eq!(self.load.read_line(), "set");
     }
 
     /// The line of its page faults.
     fn line(&self, json: &str) -> Value {
         let lines = json.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let mut own = lines.filter(|line| {
+        let mut tenant_lines = lines.filter(|line| {
             line["what"] == "page-faults" && line["key"] == self.cgroup.path.as_str()
         });
-        own.next().unwrap_or_else(|| panic!("{json}"))
+        tenant_lines.next().unwrap_or_else(|| panic!("{json}"))
     }
 }
 
@@ -101,7 +101,7 @@ fn a_tenant_that_touches_more_pages_is_found() {
     record(&place.path("both/"), || tenant.touch(400));
     record(&place.path("many.parquet"), || ());
 
-    let of = |typed: &str| tenant.line(&place.typed(&format!("diff {typed} --json")).ok());
+    let line_of = |typed: &str| tenant.line(&place.typed(&format!("diff {typed} --json")).ok());
     // The tenant wants to touch four times as many pages; on a busy machine it cannot.
     for (typed, verdict, ratios) in [
         ("few.parquet many.parquet", "more", 1.2..6.0),
@@ -110,7 +110,7 @@ fn a_tenant_that_touches_more_pages_is_found() {
         ("both/ --before ..0.5s --after 1.2s..", "more", 1.2..6.0),
         ("both/ many.parquet --before ..0.5s", "more", 1.2..6.0),
     ] {
-        let line = of(typed);
+        let line = line_of(typed);
         assert_eq!(line["verdict"], verdict, "{typed}: {line}");
         assert!(ratios.contains(&line["ratio"].as_f64().unwrap()), "{typed}: {line}");
         let before = &line["before"];
@@ -120,7 +120,7 @@ fn a_tenant_that_touches_more_pages_is_found() {
         assert!((rate * seconds - total).abs() < 1e-6 * total, "{line}");
         assert!(before["variation_per_s"].as_f64().unwrap() > 0.0, "{line}");
     }
-    let line = of("few.parquet few.parquet");
+    let line = line_of("few.parquet few.parquet");
     assert_eq!(
         (&line["verdict"], &line["difference_per_s"]),
         (&"within error".into(), &0.0.into())
@@ -130,10 +130,10 @@ fn a_tenant_that_touches_more_pages_is_found() {
     assert_eq!(failed.code, 1, "{failed:?}");
     assert!(failed.err.contains("page-faults") && failed.err.contains(" grew by "), "{failed:?}");
     place.typed("diff few.parquet many.parquet --fail-above 100000%").ok();
-    let shown = place.typed("diff few.parquet many.parquet --top 3").ok();
+    let text = place.typed("diff few.parquet many.parquet --top 3").ok();
     let heads = ["before", "after", "difference", "90 % interval", "ratio", "change"];
-    assert!(heads.iter().all(|head| shown.contains(head)), "{shown}");
-    assert!(shown.contains("few.parquet, 1.") && shown.contains("page-faults  "), "{shown}");
+    assert!(heads.iter().all(|head| text.contains(head)), "{text}");
+    assert!(text.contains("few.parquet, 1.") && text.contains("page-faults  "), "{text}");
 }
 
 #[test]
@@ -145,24 +145,24 @@ fn a_tenant_of_one_recording_only_is_new() {
     let mut tenant = or_skip!(Tenant::new(&python));
     tenant.touch(100);
     record(&place.path("after.parquet"), || ());
-    let of = |typed: &str| tenant.line(&place.typed(&format!("diff {typed} --json")).ok());
-    let new = of("before.parquet after.parquet");
+    let line_of = |typed: &str| tenant.line(&place.typed(&format!("diff {typed} --json")).ok());
+    let new = line_of("before.parquet after.parquet");
     assert_eq!((&new["verdict"], &new["beyond_error"]), (&"new".into(), &true.into()), "{new}");
     assert!(new["ratio"].is_null() && new["before"]["rate_per_s"] == 0.0, "{new}");
-    assert_eq!(of("after.parquet before.parquet")["verdict"], "gone");
+    assert_eq!(line_of("after.parquet before.parquet")["verdict"], "gone");
     let failed = place.typed("diff before.parquet after.parquet --fail-above 1000% --min-share 0%");
     assert_eq!(failed.code, 1, "{failed:?}");
 }
 
 #[test]
-fn what_is_not_known_is_not_compared() {
+fn a_rate_without_a_known_error_is_not_compared() {
     let place = Place::new();
     small_recording(&place.path("x.parquet"));
-    let shown = place.typed("diff x.parquet x.parquet --fail-above 0%").ok();
-    assert!(shown.contains("whether that is more than the error is not known"), "{shown}");
-    assert!(!shown.contains("within error"), "{shown}");
+    let text = place.typed("diff x.parquet x.parquet --fail-above 0%").ok();
+    assert!(text.contains("whether that is more than the error is not known"), "{text}");
+    assert!(!text.contains("within error"), "{text}");
     // A recording made by a test does not say that it is complete.
-    assert!(shown.contains("incomplete"), "{shown}");
+    assert!(text.contains("incomplete"), "{text}");
     let json = place.typed("diff x.parquet x.parquet --json");
     assert_eq!(json.code, 0);
     assert!(json.err.contains("warning: the recording before is incomplete"), "{json:?}");
@@ -174,7 +174,7 @@ fn what_is_not_known_is_not_compared() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_an_error() {
+fn recordings_that_cannot_be_compared_are_refused_with_the_reason() {
     let place = Place::new();
     small_recording(&place.path("x.parquet"));
     for (typed, why) in [
@@ -185,7 +185,7 @@ fn what_cannot_be_compared_is_an_error() {
         ("diff x.parquet x.parquet --before 5s", "write it as FROM..TO"),
         ("diff x.parquet x.parquet --fail-above 10", "write it as a percentage: 10%"),
     ] {
-        let said = place.typed(typed).refused();
-        assert!(said.contains(why), "{typed}: {said}");
+        let message = place.typed(typed).refused();
+        assert!(message.contains(why), "{typed}: {message}");
     }
 }

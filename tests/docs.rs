@@ -23,7 +23,7 @@ fn root() -> PathBuf {
 
 /// Every document of the repository, by its path below the root.
 fn documents() -> Vec<(PathBuf, String)> {
-    let mut found = Vec::new();
+    let mut texts = Vec::new();
     let mut folders = vec![root()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
@@ -32,15 +32,15 @@ fn documents() -> Vec<(PathBuf, String)> {
             let is_generated = name == "target" || name == ".git";
             if path.is_dir() && !path.is_symlink() && !is_generated && name != "machines" {
                 folders.push(path);
-            } else if path.extension().is_some_and(|it| it == "md") {
+            } else if path.extension().is_some_and(|extension| extension == "md") {
                 let text = fs::read_to_string(&path).unwrap();
-                found.push((path.strip_prefix(root()).unwrap().to_owned(), text));
+                texts.push((path.strip_prefix(root()).unwrap().to_owned(), text));
             }
         }
     }
-    found.sort();
-    assert!(found.len() > 10, "{found:?}");
-    found
+    texts.sort();
+    assert!(texts.len() > 10, "{texts:?}");
+    texts
 }
 
 /// The lines of fenced blocks, with the language of each block, and all other lines.
@@ -66,9 +66,11 @@ fn blocks(text: &str) -> (Vec<(&str, String)>, Vec<&str>) {
 
 /// The id that GitHub gives a heading.
 fn anchor(heading: &str) -> String {
-    let kept = heading.trim().to_lowercase();
-    let kept = kept.chars().filter(|it| it.is_alphanumeric() || " -_".contains(*it));
-    kept.map(|it| if it == ' ' { '-' } else { it }).collect()
+    let lowercase = heading.trim().to_lowercase();
+    let kept = lowercase
+        .chars()
+        .filter(|character| character.is_alphanumeric() || " -_".contains(*character));
+    kept.map(|character| if character == ' ' { '-' } else { character }).collect()
 }
 
 fn anchors(text: &str) -> BTreeSet<String> {
@@ -83,7 +85,7 @@ fn relative_links_lead_somewhere() {
     for (path, text) in documents() {
         let (_, prose) = blocks(&text);
         let targets = prose.iter().flat_map(|line| line.split("](").skip(1));
-        for target in targets.filter_map(|rest| rest.split(')').next()) {
+        for target in targets.filter_map(|after_bracket| after_bracket.split(')').next()) {
             if target.contains("://") {
                 continue;
             }
@@ -102,23 +104,28 @@ fn relative_links_lead_somewhere() {
 
 /// Whether a path exists below a directory; `*` matches any part of a name.
 fn exists(folder: &Path, path: &str) -> bool {
-    let (name, rest) = path.split_once('/').map_or((path, ""), |(name, rest)| (name, rest));
+    let (name, remaining_path) =
+        path.split_once('/').map_or((path, ""), |(name, rest)| (name, rest));
     let Some((before, after)) = name.split_once('*') else {
         let next = folder.join(name);
-        return if rest.is_empty() { next.exists() } else { exists(&next, rest) };
+        return if remaining_path.is_empty() {
+            next.exists()
+        } else {
+            exists(&next, remaining_path)
+        };
     };
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     names
         .filter(|name| name.len() >= before.len() + after.len())
         .filter(|name| name.starts_with(before) && name.ends_with(after))
-        .any(|name| rest.is_empty() || exists(&folder.join(name), rest))
+        .any(|name| remaining_path.is_empty() || exists(&folder.join(name), remaining_path))
 }
 
 /// Whether the text in backticks is a path in this repository: a path below one of its directories,
 /// or a source file.
 fn is_path(code: &str) -> bool {
-    let plain = |it: char| it.is_alphanumeric() || "-_./*".contains(it);
+    let plain = |character: char| character.is_alphanumeric() || "-_./*".contains(character);
     let source = [".rs", ".toml", ".py", ".c", ".h", ".sh", ".svg"];
     let folders = [
         "docs/",
@@ -157,11 +164,11 @@ fn paths_that_are_named_exist() {
 /// The words of a command line, as a shell splits them: up to a comment, a redirection or an `&&`.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    for it in line.chars().chain([' ']) {
-        match (it, quote) {
-            (_, Some(open)) if it == open => quote = None,
+    for character in line.chars().chain([' ']) {
+        match (character, quote) {
+            (_, Some(open)) if character == open => quote = None,
             ('\'' | '"', None) => {
-                quote = Some(it);
+                quote = Some(character);
                 word.get_or_insert_default();
             }
             (' ', None) => match word.take() {
@@ -169,7 +176,7 @@ fn words(line: &str) -> Vec<String> {
                 Some(whole) => words.push(whole),
                 None => {}
             },
-            _ => word.get_or_insert_default().push(it),
+            _ => word.get_or_insert_default().push(character),
         }
     }
     words
@@ -204,7 +211,7 @@ fn commands_that_are_shown_parse() {
 }
 
 #[test]
-fn readme_is_short() {
+fn the_readme_has_few_lines() {
     let lines = fs::read_to_string(root().join("README.md")).unwrap().lines().count();
     assert!(lines <= README_LINES, "README.md has {lines} lines: move something to docs/");
 }
@@ -256,8 +263,8 @@ fn first_cells(text: &str, heading: &str) -> BTreeSet<String> {
 #[test]
 fn the_catalog_document_has_every_key() {
     let text = catalog_document();
-    let of = |heading: &str| first_cells(&text, heading);
-    assert_eq!(of("The family"), keys(""));
+    let cells_below = |heading: &str| first_cells(&text, heading);
+    assert_eq!(cells_below("The family"), keys(""));
     for table in [
         "unit",
         "filter",
@@ -272,11 +279,11 @@ fn the_catalog_document_has_every_key() {
         "constant",
         "metric",
     ] {
-        assert_eq!(of(&format!("`{table}`")), keys(&format!("[[{table}]]\n")), "{table}");
+        assert_eq!(cells_below(&format!("`{table}`")), keys(&format!("[[{table}]]\n")), "{table}");
     }
     for table in ["one_value", "leader", "ports"] {
-        assert_eq!(of(&format!("`{table}`")), keys(&format!("[{table}]\n")), "{table}");
+        assert_eq!(cells_below(&format!("`{table}`")), keys(&format!("[{table}]\n")), "{table}");
     }
-    let both = &keys("[[needs]]\n") | &keys("[[excludes]]\n");
-    assert_eq!(of("`needs` and `excludes`"), both);
+    let needs_and_excludes = &keys("[[needs]]\n") | &keys("[[excludes]]\n");
+    assert_eq!(cells_below("`needs` and `excludes`"), needs_and_excludes);
 }

@@ -29,7 +29,7 @@ fn advice<'a>(doctor: &'a str, word: &str) -> &'a str {
 
 /// `doctor` used to name settings that do not help, and not the capabilities that do.
 #[test]
-fn what_it_advises_an_ordinary_user_is_enough_to_record() {
+fn the_advice_of_doctor_lets_an_ordinary_user_record() {
     if !has_root("doctor and record as an ordinary user: it takes another user id") {
         return;
     }

@@ -15,46 +15,48 @@ const HEADING: &str = "uncore-trace: who had most, with its 90 % interval:";
 
 /// The lines from the one that says how much was recorded, which are at most eight: it, a heading,
 /// at least one line with who had most, and the next command as the last one.
-fn ending(said: &str) -> Vec<&str> {
-    let lines: Vec<&str> = said.lines().skip_while(|line| !line.contains(" counters, ")).collect();
-    assert!((4..=8).contains(&lines.len()), "{said}");
-    assert_eq!(lines[1], HEADING, "{said}");
-    assert!(lines[2].contains(" %"), "{said}");
+fn ending(stderr: &str) -> Vec<&str> {
+    let lines: Vec<&str> =
+        stderr.lines().skip_while(|line| !line.contains(" counters, ")).collect();
+    assert!((4..=8).contains(&lines.len()), "{stderr}");
+    assert_eq!(lines[1], HEADING, "{stderr}");
+    assert!(lines[2].contains(" %"), "{stderr}");
     let last = lines[lines.len() - 1];
-    assert!(last.starts_with("uncore-trace: next: uncore-trace report "), "{said}");
+    assert!(last.starts_with("uncore-trace: next: uncore-trace report "), "{stderr}");
     lines
 }
 
 #[test]
-fn without_a_name_it_records_into_a_new_file_with_the_time_in_its_name() {
+fn a_recording_without_a_name_is_a_new_file_named_by_its_time() {
     let _machine = root_or_skip!();
     let place = Place::new();
     let now = Zoned::now();
-    let taken: Vec<String> = (0..120)
+    let taken_names: Vec<String> = (0..120)
         .map(|second| {
             let time = &now + second.seconds();
             format!("uncore-trace-{}.parquet", time.strftime("%Y%m%dT%H%M%S"))
         })
         .collect();
-    for name in &taken {
+    for name in &taken_names {
         fs::write(place.path(name), "kept").unwrap();
     }
     let answer = place.typed("record --force -- true").recorded();
-    assert!(taken.iter().all(|name| fs::read(place.path(name)).unwrap() == b"kept"));
+    assert!(taken_names.iter().all(|name| fs::read(place.path(name)).unwrap() == b"kept"));
     let files = fs::read_dir(place.path("")).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-    let new: Vec<String> =
-        names.filter(|name| name.starts_with("uncore-trace-") && !taken.contains(name)).collect();
+    let new: Vec<String> = names
+        .filter(|name| name.starts_with("uncore-trace-") && !taken_names.contains(name))
+        .collect();
     let [name] = new.as_slice() else { panic!("{new:?}") };
     assert!(name.ends_with("-2.parquet"), "{name}");
-    let said = &answer.err;
-    assert!(said.starts_with(&format!("uncore-trace: {name}: ")), "{said}");
+    let stderr = &answer.err;
+    assert!(stderr.starts_with(&format!("uncore-trace: {name}: ")), "{stderr}");
     place.run(["check", name]).ok();
     place.typed("record --quiet --duration 100ms -- true").recorded();
 }
 
 #[test]
-fn it_ends_with_who_had_most_where_somebody_reads_it() {
+fn a_recording_ends_with_its_largest_owners_where_a_person_reads_it() {
     let _machine = root_or_skip!();
     let place = Place::new();
     let answer = place.typed("record --summary -o x.parquet -- echo hello").recorded();
@@ -73,12 +75,13 @@ fn it_ends_with_who_had_most_where_somebody_reads_it() {
     assert_eq!(quiet.err, "");
     let mut command = place.tool(["record", "-o", "t.parquet", "--duration", "200ms"]);
     command.env("COLUMNS", "80");
-    let (said, _) = errors_on_terminal(&mut command, 80);
-    let said = said.rsplit('\r').next().unwrap();
-    let lines = ending(&said[said.find("uncore-trace: ").unwrap()..]).len();
+    let (screen, _) = errors_on_terminal(&mut command, 80);
+    let last_screen = screen.rsplit('\r').next().unwrap();
+    let lines = ending(&last_screen[last_screen.find("uncore-trace: ").unwrap()..]).len();
     assert!(lines <= 8);
-    let widest = said.lines().filter(|line| line.contains(" %")).map(UnicodeWidthStr::width).max();
-    assert!(widest.unwrap() <= 80, "{said}");
+    let widest =
+        last_screen.lines().filter(|line| line.contains(" %")).map(UnicodeWidthStr::width).max();
+    assert!(widest.unwrap() <= 80, "{last_screen}");
 }
 
 #[test]

@@ -98,11 +98,11 @@ fn doctor_and_record_agree() {
         let doctor = answer(&tool, dir.path(), environment, &["doctor"]);
         let typed = ["record", "-p", "host", "-o", "x.parquet", "--duration", "1s"];
         let record = answer(&tool, dir.path(), environment, &typed);
-        let (said, did) = (is_ready(&doctor), record.code < 2);
+        let (says_ready, did) = (is_ready(&doctor), record.code < 2);
         let left: Vec<_> =
-            fs::read_dir(dir.path()).unwrap().flatten().map(|it| it.path()).collect();
-        if said != did || did != *works || (!did && !left.is_empty()) || record.code > 2 {
-            wrong.push(format!("{name}: {said} {did}, {left:?}\n{doctor:#?}\n{record:#?}"));
+            fs::read_dir(dir.path()).unwrap().flatten().map(|entry| entry.path()).collect();
+        if says_ready != did || did != *works || (!did && !left.is_empty()) || record.code > 2 {
+            wrong.push(format!("{name}: {says_ready} {did}, {left:?}\n{doctor:#?}\n{record:#?}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
@@ -110,7 +110,7 @@ fn doctor_and_record_agree() {
 
 /// The reason and the way out are the same in each command that names cgroups.
 #[test]
-fn without_cgroup_v2_what_names_cgroups_is_refused() {
+fn options_that_name_cgroups_are_refused_without_cgroup_v2() {
     let _machine = root_or_skip!();
     let place = Place::new();
     let config = format!(

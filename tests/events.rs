@@ -6,22 +6,25 @@ use crate::machines::{brief, planned};
 fn requesters_of_a_root_complex_take_turns() {
     let pmu = "nvidia_pcie_pmu_0_rc_4";
     let device = |bdf: &str| format!("{pmu}/rd_bytes,src_bdf={bdf},src_bdf_en=1/");
-    let (one, other, ports) = (device("0x100"), device("0x200"), format!("{pmu}/wr_bytes/"));
-    for second in [&other, &ports] {
-        let plan = planned("all-drivers-acpi", &[], &[&one, second]);
-        let alone: Vec<_> = plan.counters.iter().map(|its| (its.leader, its.exclusive)).collect();
-        assert_eq!(alone, [(None, true), (None, true)]);
-        let said = |note: &String| {
+    let (first, other_device, ports) =
+        (device("0x100"), device("0x200"), format!("{pmu}/wr_bytes/"));
+    for second in [&other_device, &ports] {
+        let plan = planned("all-drivers-acpi", &[], &[&first, second]);
+        let exclusive_groups: Vec<_> =
+            plan.counters.iter().map(|counter| (counter.leader, counter.exclusive)).collect();
+        assert_eq!(exclusive_groups, [(None, true), (None, true)]);
+        let says_turns = |note: &String| {
             note.contains("one register for src_bdf") && note.contains("about 50 % of the time")
         };
-        assert!(plan.notes.iter().any(said), "{:?}", plan.notes);
+        assert!(plan.notes.iter().any(says_turns), "{:?}", plan.notes);
     }
     // The clock has no requester.
     let cycles = format!("{pmu}/cycles/");
-    let plan = planned("all-drivers-acpi", &[], &[&one, &cycles]);
-    assert!(plan.counters.len() == 2 && plan.counters.iter().all(|its| !its.exclusive));
-    let plan = planned("all-drivers-acpi", &[], &[&one, &cycles, &ports]);
-    let groups: Vec<_> = plan.counters.iter().map(|its| (its.leader, its.exclusive)).collect();
+    let plan = planned("all-drivers-acpi", &[], &[&first, &cycles]);
+    assert!(plan.counters.len() == 2 && plan.counters.iter().all(|counter| !counter.exclusive));
+    let plan = planned("all-drivers-acpi", &[], &[&first, &cycles, &ports]);
+    let groups: Vec<_> =
+        plan.counters.iter().map(|counter| (counter.leader, counter.exclusive)).collect();
     assert_eq!(groups, [(None, true), (None, true), (Some(1), false)]);
 }
 

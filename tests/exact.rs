@@ -33,29 +33,33 @@ for line in sys.stdin:
 /// kernel may hide a process from tracers, whose counts then belong to the process before it.
 fn exact(python: &Path, options: &[&str]) -> bool {
     let mut load = Load::start(python, &["-c", TOUCH, &PAGES.to_string()]);
-    assert_eq!(load.hear(), "ready");
-    load.settle();
-    let before = [load.faults(), load.switches()];
+    assert_eq!(load.read_line(), "ready");
+    load.wait_until_blocked();
+    let before = [load.page_faults(), load.context_switches()];
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
     let recorder = Recorder::start(&run, options);
-    assert_eq!([load.faults(), load.switches()], before, "it waits while the recording starts");
-    load.say("touch");
-    assert_eq!(load.hear(), "done");
-    load.settle();
+    assert_eq!(
+        [load.page_faults(), load.context_switches()],
+        before,
+        "it waits while the recording starts"
+    );
+    load.write_line("touch");
+    assert_eq!(load.read_line(), "done");
+    load.wait_until_blocked();
     recorder.stop();
-    let really = [load.faults() - before[0], load.switches() - before[1]];
+    let really = [load.page_faults() - before[0], load.context_switches() - before[1]];
     let [faults, switches] = really;
     assert!((PAGES..PAGES + 500).contains(&faults), "{faults} faults for {PAGES} pages");
     assert!(switches >= PAGES / 100, "{switches} switches");
-    let shares = rows::shares(&run);
+    let shares = rows::read_shares(&run);
     let counted = ["page-faults", "context-switches"].map(|event| {
-        let own = shares.iter().filter(|share| share.event == event);
-        let own = own.filter(|share| share.pid == Some(load.pid()));
-        own.filter_map(|share| share.value).sum::<f64>()
+        let event_shares = shares.iter().filter(|share| share.event == event);
+        let load_shares = event_shares.filter(|share| share.pid == Some(load.pid()));
+        load_shares.filter_map(|share| share.value).sum::<f64>()
     });
     println!("{counted:?} page faults and switches, {really:?} by /proc");
-    let lost: Vec<String> = rows::losses(&run).into_iter().map(|loss| loss.cause).collect();
+    let lost: Vec<String> = rows::read_losses(&run).into_iter().map(|loss| loss.cause).collect();
     let mut off = counted.iter().zip(really).map(|(counted, really)| counted - really as f64);
     let is_exact = off.all(|off| off.abs() < 1e-6);
     if lost.iter().any(|cause| cause == "unseen_switch") && !is_exact {
@@ -89,7 +93,7 @@ fn faults_and_switches_are_exactly_those_of_the_process() {
 
 /// More readings change nothing.
 #[test]
-fn they_are_exact_with_all_counters_read_at_switches() {
+fn faults_and_switches_are_exact_with_all_counters_read_at_switches() {
     host_is_exact(&["--sample-on", "sched"]);
     host_is_exact(&["--sample-on", "sched", "--min-gap", "0"]);
 }

@@ -1,6 +1,6 @@
 """Reads the output of `uncore-trace export` with other programs; writes JSON to stdout.
 
-Modes: `csv FILE`, `arrow FILE`, `openmetrics FILE`, `perfetto FILE RECORDING BEGIN_NS END_NS`. What
+Modes: `csv FILE`, `arrow FILE`, `perfetto FILE RECORDING BEGIN_NS END_NS`. What
 does not hold fails with an assertion.
 """
 
@@ -33,28 +33,6 @@ def arrow(file):
         "tick_ns": metadata["uncore_trace.tick_ns"],
         "sums": sums(table.to_pandas()),
     }
-
-
-def openmetrics(file):
-    from prometheus_client.openmetrics.parser import text_string_to_metric_families
-
-    with open(file, encoding="utf-8", newline="\n") as stream:
-        families = list(text_string_to_metric_families(stream.read()))
-    answer = []
-    for family in families:
-        assert family.type == "counter" and family.documentation, family.name
-        series = defaultdict(list)
-        for sample in family.samples:
-            series[tuple(sorted(sample.labels.items()))].append(
-                (float(sample.timestamp), sample.value)
-            )
-        for labels, samples in series.items():
-            times = [time for time, _ in samples]
-            values = [value for _, value in samples]
-            assert values[0] == 0 and values == sorted(values), (family.name, labels)
-            assert times == sorted(set(times)), (family.name, labels)
-            answer.append([family.name, family.unit, dict(labels), values[-1], len(values)])
-    return answer
 
 
 class Trace:
@@ -189,5 +167,5 @@ def perfetto(file, recording, begin, end):
 
 
 mode, *rest = sys.argv[1:]
-modes = {"csv": csv, "arrow": arrow, "openmetrics": openmetrics, "perfetto": perfetto}
+modes = {"csv": csv, "arrow": arrow, "perfetto": perfetto}
 json.dump(modes[mode](*rest), sys.stdout)

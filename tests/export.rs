@@ -36,8 +36,11 @@ fn reported(place: &Place, by: &str) -> BTreeMap<(String, String), f64> {
     text.lines().map(line).collect()
 }
 
-fn assert_near(what: &str, one: f64, other: f64) {
-    assert!((one - other).abs() <= 1e-9 * one.abs().max(1.0), "{what}: {one}, {other}");
+fn assert_near(label: &str, value: f64, expected: f64) {
+    assert!(
+        (value - expected).abs() <= 1e-9 * value.abs().max(1.0),
+        "{label}: {value}, {expected}"
+    );
 }
 
 /// A recording of all cgroups, with two tenants; the name of one is hostile.
@@ -45,7 +48,7 @@ fn recorded(place: &Place) -> Result<[Cgroup; 2], String> {
     let tenants = [Cgroup::new("export")?, Cgroup::new("ex\u{1b}[2J\"\\<b>")?];
     let loads = [Load::spin(0), Load::forks()];
     for (cgroup, load) in tenants.iter().zip(&loads) {
-        cgroup.add(load.pid());
+        cgroup.add_process(load.pid());
     }
     let recorder = Recorder::start(&place.path("run/"), &["-p", "host", "--slices"]);
     sleep(Duration::from_millis(2500));
@@ -54,20 +57,15 @@ fn recorded(place: &Place) -> Result<[Cgroup; 2], String> {
 }
 
 #[test]
-fn every_format_has_what_report_says() {
+fn every_format_has_the_numbers_of_report() {
     let _machine = root_or_skip!();
     let place = Place::new();
     let tenants = or_skip!(recorded(&place));
-    let line = place
-        .typed(
-            "export run --csv run.csv --arrow run.arrow --openmetrics run.txt --perfetto run.pf \
-             --step 100ms --top 1",
-        )
-        .ok();
-    assert_eq!(line.lines().count(), 4, "{line}");
+    let line =
+        place.typed("export run --csv run.csv --arrow run.arrow --perfetto run.pf --top 1").ok();
+    assert_eq!(line.lines().count(), 3, "{line}");
     let by_owner = reported(&place, "owner");
     assert_tables(&place, &by_owner);
-    assert_openmetrics(&place);
     assert_perfetto(&place, &tenants);
 }
 
@@ -86,69 +84,16 @@ fn assert_tables(place: &Place, by_owner: &BTreeMap<(String, String), f64>) {
     }
 }
 
-/// Factor from the unit of a metric to that of the recording.
-fn factor(name: &str) -> f64 {
-    if name.ends_with("_seconds") { 1e9 } else { 1.0 }
-}
-
-fn assert_openmetrics(place: &Place) {
-    let by_cgroup = reported(place, "cgroup");
-    let answer = ask(&["openmetrics".as_ref(), place.path("run.txt").as_os_str()]);
-    let mut counted: BTreeMap<String, f64> = BTreeMap::new();
-    let mut owned: BTreeMap<String, f64> = BTreeMap::new();
-    let mut others = 0;
-    for series in answer.as_array().unwrap() {
-        let (name, labels) = (series[0].as_str().unwrap(), &series[2]);
-        let event = labels["event"].as_str().unwrap().to_owned();
-        let value = series[3].as_f64().unwrap() * factor(name);
-        assert!(series[4].as_u64().unwrap() >= 20, "{series}");
-        if name.starts_with("uncore_trace_counted_") {
-            *counted.entry(event).or_default() += value;
-        } else if name.starts_with("uncore_trace_owned_") {
-            *owned.entry(event.clone()).or_default() += value;
-            others += usize::from(labels["owner"] == "other");
-            if let Some(cgroup) = labels["owner_cgroup"].as_str() {
-                assert!(event != "cpu-clock" || cgroup == busiest(&by_cgroup), "{series}");
-                let key = (event, cgroup.to_owned());
-                let own = by_cgroup.iter().find(|(its, _)| printable(its) == key);
-                assert_near(&format!("{key:?}"), *own.unwrap().1, value);
-            }
-        } else {
-            assert_eq!((name, value), ("uncore_trace_unknown_seconds", 0.0));
-        }
-    }
-    // One tenant of each event has a series. All others are one, where there are any: in a short
-    // time only one may have been moved to another CPU.
-    let tenants = |event: &String| {
-        by_cgroup.keys().filter(|(its, key)| its == event && key.starts_with('/')).count()
-    };
-    assert_eq!(others, counted.keys().filter(|event| tenants(event) > 1).count(), "{by_cgroup:?}");
-    assert!(others + 1 >= counted.len(), "{by_cgroup:?}");
-    assert_eq!(counted.len(), owned.len());
-    for (event, value) in &counted {
-        assert_near(event, *value, owned[event]);
-        let lines = by_cgroup.iter().filter(|((its, _), _)| its == event);
-        assert_near(event, *value, lines.map(|(_, value)| value).sum());
-    }
-    let text = fs::read_to_string(place.path("run.txt")).unwrap();
-    assert!(!text.contains(|c: char| c.is_control() && c != '\n'));
-}
-
 /// The cgroup with the most CPU time, by its printed name.
 fn busiest(by_cgroup: &BTreeMap<(String, String), f64>) -> String {
     let of_tasks =
         by_cgroup.iter().filter(|((event, key), _)| event == "cpu-clock" && key.starts_with('/'));
-    let (most, _) = of_tasks.max_by(|(_, one), (_, other)| one.total_cmp(other)).unwrap();
-    printable(most).1
-}
-
-/// The names as they are printed.
-fn printable((event, cgroup): &(String, String)) -> (String, String) {
-    (event.clone(), uncore_trace::text::printable(cgroup).into_owned())
+    let (busiest, _) = of_tasks.max_by(|(_, first), (_, second)| first.total_cmp(second)).unwrap();
+    uncore_trace::text::printable(&busiest.1).into_owned()
 }
 
 fn assert_perfetto(place: &Place, tenants: &[Cgroup; 2]) {
-    let shares = rows::shares(&place.path("run"));
+    let shares = rows::read_shares(&place.path("run"));
     let begin = shares.iter().map(|share| share.mono_ns - share.window_ns).min().unwrap();
     let end = shares.iter().map(|share| share.mono_ns).max().unwrap();
     let (file, run) = (place.path("run.pf"), place.path("run"));
@@ -164,7 +109,7 @@ fn assert_perfetto(place: &Place, tenants: &[Cgroup; 2]) {
     let rates = answer["rates"].as_object().unwrap();
     for (path, rate) in rates {
         let event = path.split('/').next_back().unwrap();
-        let lines = by_cgroup.iter().filter(|((its, _), _)| its == event);
+        let lines = by_cgroup.iter().filter(|((line_event, _), _)| line_event == event);
         let value: f64 = lines.map(|(_, value)| value).sum();
         // The times of the trace are exact; sums of rates x lengths are not.
         let total = rate["total"].as_f64().unwrap();
@@ -188,14 +133,14 @@ fn assert_perfetto(place: &Place, tenants: &[Cgroup; 2]) {
     for (name, ns) in stored {
         assert_eq!(&times[&*uncore_trace::text::printable(name)], ns, "{name}");
     }
-    let of = |cgroup: &str| -> u64 {
+    let runtime_ns = |cgroup: &str| -> u64 {
         let begin = format!("{cgroup} ");
-        let its = times.iter().filter(|(name, _)| name.starts_with(&begin));
-        its.map(|(_, ns)| ns.as_u64().unwrap()).sum()
+        let cgroup_times = times.iter().filter(|(name, _)| name.starts_with(&begin));
+        cgroup_times.map(|(_, ns)| ns.as_u64().unwrap()).sum()
     };
-    assert!(of(&tenants[0].path) > 100_000_000, "{times:?}");
+    assert!(runtime_ns(&tenants[0].path) > 100_000_000, "{times:?}");
     let hostile = uncore_trace::text::printable(&tenants[1].path).into_owned();
-    assert!(hostile.contains("\\u{1b}") && of(&hostile) > 0, "{times:?}");
+    assert!(hostile.contains("\\u{1b}") && runtime_ns(&hostile) > 0, "{times:?}");
 }
 
 #[test]
@@ -207,19 +152,19 @@ fn a_part_of_the_time_is_exported() {
         let text = place.typed(&format!("export run --csv - {options}")).ok();
         text.lines().count() - 1
     };
-    let (whole, first, second) = (lines(""), lines("--to 600ms"), lines("--from 600ms"));
+    let (all_lines, first, second) = (lines(""), lines("--to 600ms"), lines("--from 600ms"));
     assert!(first > 0 && second > 0);
-    assert_eq!(first + second, whole);
+    assert_eq!(first + second, all_lines);
     let lines = |options: &str| lines(&format!("--table readings {options}"));
     assert_eq!(lines("--to 600ms") + lines("--from 600ms"), lines(""));
-    for format in ["--csv", "--arrow", "--openmetrics", "--perfetto"] {
+    for format in ["--csv", "--arrow", "--perfetto"] {
         let line = place.refuses(["export", "run", format, "x", "--from", "1h"]);
         assert!(line.contains("nothing was recorded in that time"), "{line}");
     }
 }
 
 #[test]
-fn what_fails_leaves_nothing_behind() {
+fn an_export_that_fails_leaves_no_file() {
     let _machine = root_or_skip!();
     let place = Place::new();
     place.typed("record -p host -o run/ --duration 300ms").recorded();
@@ -229,7 +174,7 @@ fn what_fails_leaves_nothing_behind() {
         ("export run --csv there", "there exists; use --force to replace it"),
         ("export run --csv new --arrow there", "there exists; use --force to replace it"),
         ("export run --csv x --arrow x", "x is given for two formats"),
-        ("export run --csv - --openmetrics -", "- is given for two formats"),
+        ("export run --csv - --arrow -", "- is given for two formats"),
         ("export run --csv run/loss.parquet --force", "inside the recording run"),
         ("export run --csv run/fabric.parquet --force", "inside the recording run"),
         ("export run --perfetto run/trace", "inside the recording run"),
@@ -239,8 +184,6 @@ fn what_fails_leaves_nothing_behind() {
         ("export nothing --csv x", "cannot open nothing"),
         ("export run", "--perfetto <FILE>"),
         ("export run --perfetto x --table loss", "--csv <FILE>"),
-        ("export run --csv x --step 2s", "--openmetrics <FILE>"),
-        ("export run --openmetrics x --step 0.0005", "a whole number of milliseconds"),
         ("export run --csv x --table tables", "possible values: readings"),
         ("export run --csv nowhere/x", "there is no directory nowhere"),
         ("export run --csv /dev/full", "it is a character device"),
@@ -269,7 +212,7 @@ fn a_full_disk_is_left_as_it_was() {
     place.typed("record -p host -o run/ --duration 300ms").recorded();
     let disk = SmallDisk::mount(place.path("small"));
     disk.fill(1 << 20);
-    for format in ["--csv", "--arrow", "--openmetrics", "--perfetto"] {
+    for format in ["--csv", "--arrow", "--perfetto"] {
         let args = ["export", "run", format, "small/x"];
         let line = place.refuses(args);
         assert!(line.contains("cannot write small/x: no space left on the disk"), "{line}");

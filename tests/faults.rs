@@ -23,17 +23,17 @@ use uncore_trace::schema::loss::Losses;
 use uncore_trace::schema::metadata;
 
 use crate::harness::load::Load;
-use crate::harness::recorder::{Ended, Recorder};
+use crate::harness::recorder::{Recorder, RecorderEnd};
 use crate::harness::{assert_checked, mono_ns, need, or_skip, root_or_skip, rows, run, run_ok};
 use crate::sums::{conserved, counted_switches, switches};
 
 /// Holds after every fault: the recording passes `check`, the shares of each window sum to its
 /// total, and the exit code says whether a loss is more than a note. Returns whether all losses are
 /// notes.
-pub(crate) fn assert_told(recording: &Path, ended: &Ended) -> bool {
+pub(crate) fn assert_told(recording: &Path, ended: &RecorderEnd) -> bool {
     assert_checked(recording);
     conserved(recording);
-    let losses = rows::losses(recording).into_iter();
+    let losses = rows::read_losses(recording).into_iter();
     let losses = Losses::from_totals(losses.map(|loss| (loss.cause, loss.count.unsigned_abs())));
     assert_eq!(ended.code, Some(i32::from(!losses.is_complete())), "{losses:?}: {}", ended.stderr);
     losses.is_complete()
@@ -74,7 +74,7 @@ const LIFE_MS: u64 = 800;
 const END_MS: u64 = 200;
 
 #[test]
-fn whenever_it_is_killed_what_it_left_can_be_read() {
+fn a_recording_killed_at_any_time_is_readable() {
     let _machine = root_or_skip!();
     let count = from_env("UNCORE_TRACE_KILLS").unwrap_or(KILLS);
     let mut random = Random::new();
@@ -96,17 +96,17 @@ fn whenever_it_is_killed_what_it_left_can_be_read() {
         }
         recorder.kill();
         objects.assert_gone();
-        let what = format!("kill {number}: {name} after {life} ms, at its end {at_end}, {end} ms");
+        let label = format!("kill {number}: {name} after {life} ms, at its end {at_end}, {end} ms");
         let repaired = run([OsStr::new("repair"), output.as_os_str()]);
-        assert_eq!(repaired.status.code(), Some(0), "{what}: {repaired:?}");
+        assert_eq!(repaired.status.code(), Some(0), "{label}: {repaired:?}");
         assert_checked(&output);
         conserved(&output);
-        let is_finished = rows::pair(&output, metadata::REPAIRED).is_none();
-        assert!(!is_finished || at_end, "{what}: nobody ended it");
+        let is_finished = rows::metadata_value(&output, metadata::REPAIRED).is_none();
+        assert!(!is_finished || at_end, "{label}: nobody ended it");
         finished += u64::from(is_finished);
-        rows_left += rows::shares(&output).len();
+        rows_left += rows::read_shares(&output).len();
         let left = dir.path().read_dir().unwrap().count();
-        assert_eq!(left, 1, "{what}: something is beside it");
+        assert_eq!(left, 1, "{label}: something is beside it");
     }
     println!("{count} killed, {finished} of them had finished; {rows_left} rows");
     assert!(rows_left > 0);
@@ -118,7 +118,7 @@ const STOPPED: Duration = Duration::from_secs(5);
 /// The ring is full long before the recorder continues: 1 MiB holds the timers' readings of about 3
 /// s.
 #[test]
-fn a_recorder_that_is_stopped_tells_what_it_lost() {
+fn a_stopped_recorder_reports_its_losses() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("run/");
@@ -130,7 +130,7 @@ fn a_recorder_that_is_stopped_tells_what_it_lost() {
     recorder.signal(Signal::STOP);
     let stopped = mono_ns();
     sleep(STOPPED);
-    let on = mono_ns();
+    let continued_ns = mono_ns();
     recorder.signal(Signal::CONT);
     // The numbers of the next readings show how many were lost.
     sleep(Duration::from_secs(1));
@@ -140,7 +140,7 @@ fn a_recorder_that_is_stopped_tells_what_it_lost() {
     let ended = recorder.wait();
     let most = switches() - most;
     assert!(!assert_told(&output, &ended), "{}", ended.stderr);
-    let losses = rows::losses(&output);
+    let losses = rows::read_losses(&output);
     // The programs count readings that found the ring full, and each reading has a number.
     let refused: i64 = losses.iter().filter(|loss| loss.cause == "ring_full").map(samples).sum();
     let missing: i64 =
@@ -150,15 +150,15 @@ fn a_recorder_that_is_stopped_tells_what_it_lost() {
     // Counters are cumulative: no count is missing, only its time is less precise.
     let counted = counted_switches(&output);
     assert!((least..=most).contains(&counted), "{counted} is not in {least}..={most}");
-    let shares = rows::shares(&output);
+    let shares = rows::read_shares(&output);
     assert!(shares.iter().any(|share| share.mono_ns < stopped && share.value > Some(0.0)));
-    let begin = |share: &rows::Share| share.mono_ns - share.window_ns;
-    assert!(shares.iter().any(|share| begin(share) > on && share.value > Some(0.0)));
+    let begin = |share: &rows::ShareRow| share.mono_ns - share.window_ns;
+    assert!(shares.iter().any(|share| begin(share) > continued_ns && share.value > Some(0.0)));
 }
 
 /// A ring that holds all records of the time in which the recorder is stopped.
 #[test]
-fn a_recorder_that_was_late_tells_what_it_left_out_and_loses_nothing() {
+fn a_late_recorder_reports_longer_windows_and_loses_no_count() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("run/");
@@ -177,17 +177,17 @@ fn a_recorder_that_was_late_tells_what_it_left_out_and_loses_nothing() {
     // No rate is learnt: all counts are exact.
     let step = "the recorder is late: from here windows are longer";
     assert!(ended.stderr.contains(step), "{}", ended.stderr);
-    let losses = rows::losses(&output).into_iter();
-    let told: Vec<_> = losses.filter(|loss| loss.cause == "overload").collect();
-    let details: Vec<_> = told.iter().filter_map(|loss| loss.detail.as_deref()).collect();
+    let losses = rows::read_losses(&output).into_iter();
+    let overloads: Vec<_> = losses.filter(|loss| loss.cause == "overload").collect();
+    let details: Vec<_> = overloads.iter().filter_map(|loss| loss.detail.as_deref()).collect();
     assert!(details[0].starts_with(step), "{details:?}");
     assert!(details.last().unwrap().ends_with("from here windows are divided as usual"));
     // The last row does not count: it says how it ended.
-    assert_eq!(told.last().unwrap().count, 0, "{details:?}");
+    assert_eq!(overloads.last().unwrap().count, 0, "{details:?}");
 }
 
 /// Number of readings in a row of `ring_full`: `N records of kind 1`.
-fn samples(loss: &rows::Loss) -> i64 {
+fn samples(loss: &rows::LossRow) -> i64 {
     let detail = loss.detail.as_deref().unwrap();
     let (count, kind) = detail.split_once(" records of kind ").unwrap();
     if kind == "1" { count.parse().unwrap() } else { 0 }
@@ -269,12 +269,13 @@ fn every_process_of_a_storm_is_seen() {
     let ended = recorder.wait();
     let is_complete = assert_told(&output, &ended);
     let mut ends: BTreeMap<i32, Vec<String>> = BTreeMap::new();
-    for task in rows::tasks(&output) {
+    for task in rows::read_tasks(&output) {
         ends.entry(task.pid).or_default().push(task.what);
     }
-    let ran = rows::ran(&output);
-    let has_ended =
-        |pid: &i32| ends.get(pid).is_some_and(|what| what.iter().any(|what| what == "exit"));
+    let ran = rows::pids_that_ran(&output);
+    let has_ended = |pid: &i32| {
+        ends.get(pid).is_some_and(|changes| changes.iter().any(|change| change == "exit"))
+    };
     let is_seen = |pid: &&i32| ran.contains(*pid) && has_ended(pid);
     let unseen: Vec<_> = pids.iter().filter(|pid| !is_seen(pid)).collect();
     println!("{} processes, {} unseen; {}", pids.len(), unseen.len(), ended.stderr.trim());
@@ -330,11 +331,12 @@ fn a_step_of_the_clock_moves_no_window() {
     drop(clock);
     assert!(assert_told(&output, &ended), "{}", ended.stderr);
     // All rows have one offset, that of the start; `ts` is in microseconds.
-    let offsets = rows::offsets(&output);
+    let offsets = rows::wall_offsets(&output);
     let (first, last) = (offsets.first().unwrap(), offsets.last().unwrap());
     assert!(last - first < 1000, "wall time jumped: {first} to {last}");
     assert!((first - offset).abs() < 1_000_000_000, "{first} is not the offset {offset}");
-    let ends: BTreeSet<i64> = rows::shares(&output).iter().map(|share| share.mono_ns).collect();
+    let ends: BTreeSet<i64> =
+        rows::read_shares(&output).iter().map(|share| share.mono_ns).collect();
     let (first, last) = (ends.first().unwrap(), ends.last().unwrap());
     assert!(last - first < 60_000_000_000, "an hour is in the times: {first} to {last}");
 }
@@ -354,7 +356,7 @@ fn another_tool_on_the_same_counters_takes_none() {
     let kernel = "context-switches,page-faults,cpu-migrations,minor-faults,major-faults,cpu-clock";
     let mut perf = Command::new("perf");
     perf.args(["stat", "-a", "-x,", "-e", kernel, "-e", kernel, "--", "sleep", "1"]);
-    let said = perf.output().unwrap();
+    let perf_output = perf.output().unwrap();
     let least = switches() - inner;
     recorder.signal(Signal::TERM);
     let ended = recorder.wait();
@@ -362,14 +364,14 @@ fn another_tool_on_the_same_counters_takes_none() {
     assert_told(&output, &ended);
     let counted = counted_switches(&output);
     assert!((least..=most).contains(&counted), "{counted} is not in {least}..={most}");
-    let said = String::from_utf8(said.stderr).unwrap();
-    let of_perf: Vec<f64> = said
+    let counts = String::from_utf8(perf_output.stderr).unwrap();
+    let of_perf: Vec<f64> = counts
         .lines()
         .filter(|line| line.contains("context-switches"))
         .map(|line| line.split(',').next().unwrap().parse().unwrap())
         .collect();
     println!("{counted} recorded, {of_perf:?} by perf, {least} to {most} by the kernel");
-    assert_eq!(of_perf.len(), 2, "{said}");
-    assert!(of_perf.iter().all(|count| *count > 0.0 && *count <= most), "{said}");
+    assert_eq!(of_perf.len(), 2, "{counts}");
+    assert!(of_perf.iter().all(|count| *count > 0.0 && *count <= most), "{counts}");
     run_ok([OsStr::new("report"), output.as_os_str()]);
 }

@@ -12,7 +12,7 @@ use crate::needs::{SmallDisk, has_root};
 use crate::small::small_recording;
 
 #[test]
-fn a_full_disk_keeps_what_was_sealed() {
+fn a_full_disk_keeps_the_sealed_rows() {
     if !has_root("a full disk: it takes a tmpfs") {
         return;
     }

@@ -221,7 +221,7 @@ pub(crate) fn value(
 }
 
 #[track_caller]
-pub(crate) fn same(name: &str, value: f64, expected: f64) {
+pub(crate) fn assert_same_value(name: &str, value: f64, expected: f64) {
     assert!((value / expected - 1.0).abs() < 1e-12, "{name}: {value} is not {expected}");
 }
 
@@ -233,9 +233,13 @@ fn every_published_metric_of_the_fabric_has_its_value() {
         let names: Vec<_> = golden.iter().map(|(name, ..)| *name).collect();
         let plan = metrics(&machine, &names);
         for (name, family, expected) in golden {
-            let of =
+            let is_of_family =
                 |m: &PlannedMetric| m.pmu == *family || m.family == *family && m.socket == Some(0);
-            same(&format!("{family} {name}"), value(&plan, name, COUNTS, 2.0, of), *expected);
+            assert_same_value(
+                &format!("{family} {name}"),
+                value(&plan, name, COUNTS, 2.0, is_of_family),
+                *expected,
+            );
         }
     }
     // The root port of the Cloud Kernel counts units of 16 bytes.
@@ -243,9 +247,17 @@ fn every_published_metric_of_the_fabric_has_its_value() {
     let port = machine.pmus.iter_mut().find(|pmu| pmu.name.starts_with("dwc_rootport")).unwrap();
     port.name = "pcie_bdf_100000".to_owned();
     let plan = metrics(&machine, &["pcie_*"]);
-    let of = |m: &PlannedMetric| m.family == "pcie_bdf";
-    same("pcie_bdf", value(&plan, "pcie_write_bandwidth", COUNTS, 2.0, of), 128.0);
-    same("pcie_bdf", value(&plan, "pcie_read_bandwidth", COUNTS, 2.0, of), 32.0);
+    let is_of_root_port = |m: &PlannedMetric| m.family == "pcie_bdf";
+    assert_same_value(
+        "pcie_bdf",
+        value(&plan, "pcie_write_bandwidth", COUNTS, 2.0, is_of_root_port),
+        128.0,
+    );
+    assert_same_value(
+        "pcie_bdf",
+        value(&plan, "pcie_read_bandwidth", COUNTS, 2.0, is_of_root_port),
+        32.0,
+    );
 }
 
 /// One root port of ten can carry a tenth: the divisor is the number of counted ports.
@@ -257,6 +269,11 @@ fn the_utilization_of_one_root_port_is_of_that_port() {
         ..request(&[], &[])
     };
     let plan = plan(&captured("grace-2s"), &Catalog::load_embedded().unwrap(), &request).unwrap();
-    let of = |m: &PlannedMetric| m.pmu == "nvidia_pcie_pmu_0" && m.filter == "root_port=0x8";
-    same("per port", value(&plan, "pcie_read_utilization", COUNTS, 2.0, of), 40.0);
+    let is_of_port =
+        |m: &PlannedMetric| m.pmu == "nvidia_pcie_pmu_0" && m.filter == "root_port=0x8";
+    assert_same_value(
+        "per port",
+        value(&plan, "pcie_read_utilization", COUNTS, 2.0, is_of_port),
+        40.0,
+    );
 }

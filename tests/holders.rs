@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
-use crate::harness::rows::{self, Holder};
+use crate::harness::rows::{self, HolderRow};
 use crate::harness::{assert_checked, mono_ns, python, root_or_skip};
 
 /// Longer than the time between two readings of all files of this machine: one takes at most a
@@ -51,17 +51,17 @@ fn drivers(dir: &Path, name: &str) -> PathBuf {
 /// where a script has changed what the recorder sees. Returns the rows of the terminal, the two
 /// processes, the times at which the other one opened and closed it, and why files were not
 /// followed, if they were not.
-fn recorded(dir: &Path, change: &str) -> (Vec<Holder>, [i32; 2], [i64; 2], Option<String>) {
+fn recorded(dir: &Path, change: &str) -> (Vec<HolderRow>, [i32; 2], [i64; 2], Option<String>) {
     let python = python();
     let mut first = Load::start(&python, &["-c", HOLD, ""]);
-    let terminal = first.hear();
+    let terminal = first.read_line();
     let mut second = Load::start(&python, &["-c", HOLD, &terminal]);
     let run = dir.join("run/");
     let options = ["-p", "host", "--io", "--force"];
-    let recorder = Recorder::where_done(change, &run, &options);
+    let recorder = Recorder::after_script(change, &run, &options);
     let mut tell = |word: &str| {
-        second.say(word);
-        assert_eq!(second.hear(), "done");
+        second.write_line(word);
+        assert_eq!(second.read_line(), "done");
         let now = mono_ns();
         sleep(READING);
         now
@@ -73,10 +73,11 @@ fn recorded(dir: &Path, change: &str) -> (Vec<Holder>, [i32; 2], [i64; 2], Optio
     recorder.stop();
     assert_checked(&run);
     let minor = terminal.trim_start_matches("/dev/pts/");
-    let mut found = rows::holders(&run);
-    found.retain(|row| row.device == format!("/dev/nvidia{minor}"));
-    let mut losses = rows::losses(&run).into_iter().filter(|loss| loss.cause == "holder_unseen");
-    (found, pids, times, losses.next_back().map(|loss| loss.detail.unwrap()))
+    let mut holder_rows = rows::read_holders(&run);
+    holder_rows.retain(|row| row.device == format!("/dev/nvidia{minor}"));
+    let mut losses =
+        rows::read_losses(&run).into_iter().filter(|loss| loss.cause == "holder_unseen");
+    (holder_rows, pids, times, losses.next_back().map(|loss| loss.detail.unwrap()))
 }
 
 #[test]
@@ -101,11 +102,11 @@ fn holders_are_seen_also_where_files_are_not_followed() {
         assert_eq!(row.bdf, Some(format!("0009:{minor:02x}:00.0")), "{row:?}");
         assert_eq!(row.kind, "nvidia");
     }
-    let of = |pid| found.iter().find(|row| row.pid == pid).unwrap();
+    let row_of = |pid| found.iter().find(|row| row.pid == pid).unwrap();
     // It was closed by its end.
-    assert_eq!((of(first).learnt.as_str(), of(first).begin_ns), ("start", None));
-    assert!(of(first).end_ns.unwrap() > closed);
-    let (begin, end) = (of(second).begin_ns.unwrap(), of(second).end_ns.unwrap());
+    assert_eq!((row_of(first).learnt.as_str(), row_of(first).begin_ns), ("start", None));
+    assert!(row_of(first).end_ns.unwrap() > closed);
+    let (begin, end) = (row_of(second).begin_ns.unwrap(), row_of(second).end_ns.unwrap());
     let late = match &unfollowed {
         // A reading that begins in time is not over when it is counted.
         Some(why) => {
@@ -114,7 +115,7 @@ fn holders_are_seen_also_where_files_are_not_followed() {
         }
         None => 0,
     };
-    assert_eq!(of(second).learnt, if unfollowed.is_some() { "reread" } else { "open" });
+    assert_eq!(row_of(second).learnt, if unfollowed.is_some() { "reread" } else { "open" });
     // Each time was taken after the process had answered.
     let before = |time: i64| time - 100_000_000..=time + late;
     assert!(before(opened).contains(&begin), "{begin} {opened} {unfollowed:?}");
@@ -135,14 +136,14 @@ fn without_hardware_there_is_nothing_to_hold() {
         let change =
             format!("mount --bind {} /proc/devices; {more}", drivers(dir.path(), name).display());
         let mut holder = Load::start(python(), &["-c", HOLD, ""]);
-        holder.hear();
+        holder.read_line();
         let run = dir.path().join("run/");
-        let recorder = Recorder::where_done(&change, &run, &["-p", "host", "--io"]);
+        let recorder = Recorder::after_script(&change, &run, &["-p", "host", "--io"]);
         sleep(READING / 8);
         recorder.stop();
         assert_checked(&run);
-        assert!(rows::holders(&run).is_empty(), "{name}: {:?}", rows::holders(&run));
-        let losses = rows::losses(&run);
+        assert!(rows::read_holders(&run).is_empty(), "{name}: {:?}", rows::read_holders(&run));
+        let losses = rows::read_losses(&run);
         let unseen = losses.iter().find(|loss| loss.cause == "holder_unseen");
         // Where files cannot be followed, that is said only where something is watched.
         assert!(is_watched || unseen.is_none(), "{name}: {unseen:?}");

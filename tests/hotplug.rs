@@ -14,7 +14,7 @@ use crate::attribute::again_the_same;
 use crate::faults::{Random, assert_told};
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
-use crate::harness::rows::{self, Share};
+use crate::harness::rows::{self, ShareRow};
 use crate::harness::{assert_checked, mono_ns, or_skip, root_or_skip, text, uncore_trace};
 use crate::sums::conserved;
 use crate::witness;
@@ -69,10 +69,12 @@ fn record(output: &Path, options: &[&str], cpu: &Cpu1) -> Result<(i64, i64), Str
 }
 
 /// The windows of `context-switches` on a CPU in order: (begin, end, total).
-fn windows(shares: &[Share], cpu: i32) -> Vec<(i64, i64, Option<f64>)> {
-    let own = shares.iter().filter(|share| share.cpu == cpu && share.event == "context-switches");
-    let mut windows: Vec<_> =
-        own.map(|share| (share.mono_ns - share.window_ns, share.mono_ns, share.total)).collect();
+fn windows(shares: &[ShareRow], cpu: i32) -> Vec<(i64, i64, Option<f64>)> {
+    let cpu_shares =
+        shares.iter().filter(|share| share.cpu == cpu && share.event == "context-switches");
+    let mut windows: Vec<_> = cpu_shares
+        .map(|share| (share.mono_ns - share.window_ns, share.mono_ns, share.total))
+        .collect();
     windows.sort_by_key(|window| window.1);
     windows.dedup_by_key(|window| window.1);
     windows
@@ -85,40 +87,50 @@ fn goes_on(options: &[&str]) {
     let (gone, back) = or_skip!(record(&run, options, &cpu));
     assert_checked(&run);
     conserved(&run);
-    let shares = rows::shares(&run);
+    let shares = rows::read_shares(&run);
     // CPU 0 has every window.
     let stayed = windows(&shares, 0);
-    assert!(stayed.windows(2).all(|two| two[0].1 == two[1].0), "{stayed:?}");
+    assert!(stayed.windows(2).all(|pair| pair[0].1 == pair[1].0), "{stayed:?}");
     assert!(stayed.iter().all(|window| window.2.is_some()), "{stayed:?}");
     // CPU 1 has windows before and after, and none ends while it was offline.
-    let other = windows(&shares, 1);
+    let cpu1_windows = windows(&shares, 1);
     let (margin, window) = (50_000_000, 10_000_000);
-    assert!(other.iter().any(|found| found.1 < gone), "{other:?}");
-    assert!(other.iter().any(|found| found.0 > back && found.2 > Some(0.0)), "{other:?}");
-    assert!(other.iter().all(|found| found.1 < gone + window || found.1 > back), "{other:?}");
+    assert!(cpu1_windows.iter().any(|cpu1_window| cpu1_window.1 < gone), "{cpu1_windows:?}");
+    assert!(
+        cpu1_windows.iter().any(|cpu1_window| cpu1_window.0 > back && cpu1_window.2 > Some(0.0)),
+        "{cpu1_windows:?}"
+    );
+    assert!(
+        cpu1_windows
+            .iter()
+            .all(|cpu1_window| cpu1_window.1 < gone + window || cpu1_window.1 > back),
+        "{cpu1_windows:?}"
+    );
     // CPU 1 has no runtime while it was offline.
-    let ran = rows::runtime(&run);
-    let inside = |time: &&rows::Time| time.cpu == 1 && time.mono_ns > gone && time.mono_ns < back;
+    let ran = rows::read_runtime(&run);
+    let inside =
+        |time: &&rows::TimeRow| time.cpu == 1 && time.mono_ns > gone && time.mono_ns < back;
     let ticks: Vec<_> = ran.iter().filter(inside).collect();
     assert!(ticks.is_empty(), "{ticks:?}");
     assert!(ran.iter().any(|time| time.cpu == 1 && time.mono_ns > back + margin));
-    let times = rows::cpu_time(&run);
+    let times = rows::read_cpu_time(&run);
     let offline = times.iter().map(|time| (time.cpu, time.offline_ns)).collect::<Vec<_>>();
     assert!(times[0].offline_ns == 0 && times[1].offline_ns >= back - gone, "{offline:?}");
-    let losses = rows::losses(&run);
-    let of = |cause: &str| losses.iter().filter(|loss| loss.cause == cause).collect::<Vec<_>>();
-    assert!(of("cpu_offline").iter().all(|loss| loss.cpu == Some(1)), "{losses:?}");
-    let stopped: i64 = of("counter_stopped").iter().map(|loss| loss.count).sum();
+    let losses = rows::read_losses(&run);
+    let losses_of =
+        |cause: &str| losses.iter().filter(|loss| loss.cause == cause).collect::<Vec<_>>();
+    assert!(losses_of("cpu_offline").iter().all(|loss| loss.cpu == Some(1)), "{losses:?}");
+    let stopped: i64 = losses_of("counter_stopped").iter().map(|loss| loss.count).sum();
     let counters = shares.iter().filter(|share| share.cpu == 1).map(|share| &share.event);
     let counters = counters.collect::<std::collections::BTreeSet<_>>().len();
     assert_eq!(stopped, counters as i64, "{losses:?}");
     for cause in ["run_gap", "read_failed", "lost_sample", "timer_stopped", "not_scheduled"] {
-        assert!(of(cause).is_empty(), "{losses:?}");
+        assert!(losses_of(cause).is_empty(), "{losses:?}");
     }
 }
 
 #[test]
-fn a_cpu_that_leaves_and_returns_is_told_of() {
+fn a_cpu_that_leaves_and_returns_is_reported() {
     let _machine = root_or_skip!();
     goes_on(&["-p", "host", "-I", "10ms"]);
 }
@@ -130,7 +142,7 @@ fn a_cpu_that_leaves_costs_no_switch_its_owner() {
 }
 
 #[test]
-fn the_fallback_timer_follows_too() {
+fn the_fallback_timer_follows_a_cpu_that_leaves() {
     let _machine = root_or_skip!();
     goes_on(&["-p", "host", "-I", "10ms", "--timer", "run-on-cpu"]);
 }
@@ -158,8 +170,8 @@ fn the_witness_of_a_cpu_that_leaves_costs_precision_only() {
     assert!(ended.stderr.contains(" 1 witness was lost"), "{}", ended.stderr);
     assert_checked(&run);
     again_the_same(&run);
-    let read_again = |its: &rows::Reading| its.cpu == 1 && its.mono_ns > back;
-    assert!(rows::readings(&run).iter().any(read_again), "it is not opened again");
+    let read_again = |reading: &rows::ReadingRow| reading.cpu == 1 && reading.mono_ns > back;
+    assert!(rows::read_readings(&run).iter().any(read_again), "it is not opened again");
 }
 
 /// A recording that ends while the CPU is offline ends normally.
@@ -179,13 +191,13 @@ fn a_cpu_that_stays_away_holds_nothing_up() {
     assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     assert_checked(&file);
-    assert!(rows::cpu_time(&file)[1].offline_ns > 200_000_000);
+    assert!(rows::read_cpu_time(&file)[1].offline_ns > 200_000_000);
 }
 
 /// The recorder is stopped while the CPU is offline; the stopped counters are reported anyway, also
 /// if the recording ends right after.
 #[test]
-fn an_absence_that_nobody_saw_is_told_of() {
+fn an_unseen_absence_of_a_cpu_is_reported() {
     let _machine = root_or_skip!();
     for after in [Duration::ZERO, Duration::from_secs(1)] {
         let cpu = or_skip!(Cpu1::take());
@@ -258,7 +270,7 @@ fn a_cpu_that_comes_and_goes_beside_spinners_loses_nothing_silently() {
 
 /// A CPU that was offline at the start is not counted, and the recording reports that.
 #[test]
-fn a_cpu_that_comes_online_is_told_of() {
+fn a_cpu_that_comes_online_is_reported() {
     let _machine = root_or_skip!();
     let cpu = or_skip!(Cpu1::take());
     let dir = tempfile::tempdir().unwrap();
@@ -274,6 +286,6 @@ fn a_cpu_that_comes_online_is_told_of() {
     assert!(ended.stderr.contains("1 CPU came online later"), "{}", ended.stderr);
     assert_checked(&run);
     conserved(&run);
-    assert!(rows::runtime(&run).iter().any(|time| time.cpu == 1), "CPU 1 has no time");
+    assert!(rows::read_runtime(&run).iter().any(|time| time.cpu == 1), "CPU 1 has no time");
     again_the_same(&run);
 }

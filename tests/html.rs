@@ -19,7 +19,10 @@ use crate::harness::browser::Browser;
 use crate::harness::cgroup::Cgroup;
 use crate::harness::load::Load;
 use crate::harness::made::{self, USUAL};
-use crate::harness::page::{COLOURS, data, middle, number, open, picture, sum, to_plots, words};
+use crate::harness::page::{
+    COLOURS, column_sum, eval_number, eval_text, open_page, page_data, plot_middle, save_picture,
+    scroll_to_plots,
+};
 use crate::harness::recorder::Recorder;
 use crate::harness::{need, or_skip, python, root_or_skip, run_ok, text};
 use crate::pages::compared;
@@ -40,7 +43,7 @@ fn a_busy_machine_with_hostile_names_is_a_page_of_text() {
         .iter()
         .map(|cgroup| {
             let load = Load::start(&shell, &["-c", script]);
-            cgroup.add(load.pid());
+            cgroup.add_process(load.pid());
             load
         })
         .collect();
@@ -53,21 +56,21 @@ fn a_busy_machine_with_hostile_names_is_a_page_of_text() {
     for (by, hostile) in
         [("cgroup", "<img src=x onerror=alert(1)><b>&lt;"), ("pid", "<b onclick=x>")]
     {
-        let page = open(&mut browser, &recording, &["--by", by, "--top", "1000"]);
-        let data = data(&page);
+        let page = open_page(&mut browser, &recording, &["--by", by, "--top", "1000"]);
+        let data = page_data(&page);
         // The numbers of elements are those of the page, whatever was recorded.
         for (selector, expected) in [("img", 0.0), ("script", 2.0), ("b", 1.0), ("[onclick]", 0.0)]
         {
             let count = format!("document.querySelectorAll(\"{selector}\").length");
-            assert!((number(&mut browser, &count) - expected).abs() < 0.5, "{selector}");
+            assert!((eval_number(&mut browser, &count) - expected).abs() < 0.5, "{selector}");
         }
         browser.eval("document.getElementById('more').click()");
-        let names = words(&mut browser, "document.getElementById('lines').textContent");
+        let names = eval_text(&mut browser, "document.getElementById('lines').textContent");
         assert!(names.contains(hostile), "{names}");
         assert!(!names.contains(['\u{202e}', '\u{2028}', '\u{1b}']), "{names:?}");
         assert_same_sums(&data, &recording, by);
-        assert!(number(&mut browser, COLOURS) > 20.0);
-        picture(&mut browser, &format!("host-{by}"));
+        assert!(eval_number(&mut browser, COLOURS) > 20.0);
+        save_picture(&mut browser, &format!("host-{by}"));
         assert_eq!(browser.complaints(), Vec::<String>::new());
         compared(&mut browser, &recording, by, hostile);
     }
@@ -83,8 +86,8 @@ fn assert_same_sums(data: &Value, recording: &Path, by: &str) {
             totals.entry(line["event"].as_str().unwrap().to_owned()).or_default();
         *total += line["value"].as_f64().unwrap_or(0.0);
         let number = |key: &str| line[key].as_f64().unwrap();
-        let known = number("known_ns") / (number("end_ns") - number("begin_ns"));
-        *unknown = f64::max(*unknown, 1.0 - known);
+        let known_fraction = number("known_ns") / (number("end_ns") - number("begin_ns"));
+        *unknown = f64::max(*unknown, 1.0 - known_fraction);
     }
     let plots = data["plots"].as_array().unwrap();
     assert_eq!(plots.len(), totals.len());
@@ -94,14 +97,17 @@ fn assert_same_sums(data: &Value, recording: &Path, by: &str) {
         let lines = plot["lines"].as_array().unwrap().iter();
         let lines: f64 = lines.filter_map(|line| line["value"].as_f64()).sum();
         let areas = plot["areas"].as_array().unwrap();
-        let area: f64 = areas.iter().map(|area| sum(&area["value"])).sum();
+        let area: f64 = areas.iter().map(|area| column_sum(&area["value"])).sum();
         // The last bucket may be incomplete: its mean is not over its whole length.
         let last = areas.iter().filter_map(|area| area["value"].as_array()?.last()?.as_f64());
         let last = last.sum::<f64>() * bucket;
         // A mean is that of the known time, which is not all of a bucket on a busy machine: at
         // worst the time that is missing is in the bucket that has most.
-        let of_bucket = |at: usize| -> f64 {
-            areas.iter().filter_map(|area| area["value"].as_array()?.get(at)?.as_f64()).sum()
+        let of_bucket = |bucket_index: usize| -> f64 {
+            areas
+                .iter()
+                .filter_map(|area| area["value"].as_array()?.get(bucket_index)?.as_f64())
+                .sum()
         };
         let length = areas.iter().filter_map(|area| Some(area["value"].as_array()?.len())).max();
         let length = length.unwrap_or_default();
@@ -124,14 +130,14 @@ fn idle_links_have_no_plot_and_notes_are_one_line() {
     let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/vm.parquet");
     fs::copy(original, &sample).unwrap();
     let mut browser = Browser::start(1280, 800);
-    open(&mut browser, &sample, &[]);
-    let plots = words(&mut browser, "document.querySelector('#plots > p').textContent");
+    open_page(&mut browser, &sample, &[]);
+    let plots = eval_text(&mut browser, "document.querySelector('#plots > p').textContent");
     assert_eq!(plots, "Nothing was counted of: net eth0, net lo");
     let rows = "document.querySelectorAll('#glance tbody tr').length";
-    assert!((number(&mut browser, rows) - 6.0).abs() < 0.5);
-    let marks = words(&mut browser, "document.getElementById('marks').textContent");
+    assert!((eval_number(&mut browser, rows) - 6.0).abs() < 0.5);
+    let marks = eval_text(&mut browser, "document.getElementById('marks').textContent");
     assert!(marks.contains(" context switches were not seen: less precise"), "{marks}");
-    picture(&mut browser, "idle");
+    save_picture(&mut browser, "idle");
 }
 
 #[test]
@@ -141,25 +147,25 @@ fn a_page_of_links_says_who_filled_which_when() {
     let recording = dir.path().join("run");
     made::write(&recording, USUAL);
     let mut browser = Browser::start(1280, 800);
-    let page = open(&mut browser, &recording, &[]);
-    let answer = words(&mut browser, "document.getElementById('answer').textContent");
+    let page = open_page(&mut browser, &recording, &[]);
+    let answer = eval_text(&mut browser, "document.getElementById('answer').textContent");
     let expected = "/lab/train had 74 % (68 to 81 %) of what went over memory 0 (in)";
     assert!(answer.replace('\u{a0}', " ").starts_with(expected), "{answer}");
-    let incomplete = words(&mut browser, "document.getElementById('incomplete').textContent");
+    let incomplete = eval_text(&mut browser, "document.getElementById('incomplete').textContent");
     assert!(incomplete.starts_with("incomplete: 3 records were dropped"), "{incomplete}");
     // Memory has one plot, because its peak is for both directions; the others have two.
     let rows = "document.querySelectorAll('#glance tbody tr').length";
-    assert!((number(&mut browser, rows) - 7.0).abs() < 0.5);
-    assert!(data(&page)["plots"][2]["areas"][0]["value"].to_string().contains("null"));
-    picture(&mut browser, "links");
+    assert!((eval_number(&mut browser, rows) - 7.0).abs() < 0.5);
+    assert!(page_data(&page)["plots"][2]["areas"][0]["value"].to_string().contains("null"));
+    save_picture(&mut browser, "links");
 
-    to_plots(&mut browser);
-    picture(&mut browser, "plots");
+    scroll_to_plots(&mut browser);
+    save_picture(&mut browser, "plots");
     together_and_apart(&mut browser);
     sorted_table(&mut browser);
     one_tenant(&mut browser);
     zoom(&mut browser);
-    let marks = words(&mut browser, "document.getElementById('marks').textContent");
+    let marks = eval_text(&mut browser, "document.getElementById('marks').textContent");
     assert!(marks.contains("3 records were dropped") && marks.contains("CPU 1offline"), "{marks}");
     looks(&mut browser);
     assert_eq!(browser.complaints(), Vec::<String>::new());
@@ -167,15 +173,15 @@ fn a_page_of_links_says_who_filled_which_when() {
 
 fn together_and_apart(browser: &mut Browser) {
     let plots = "document.querySelector('.link').querySelectorAll('.plot').length";
-    assert!((number(browser, plots) - 1.0).abs() < 0.5);
+    assert!((eval_number(browser, plots) - 1.0).abs() < 0.5);
     browser.eval("document.querySelector('.link h3 button').click()");
-    assert!((number(browser, plots) - 2.0).abs() < 0.5);
+    assert!((eval_number(browser, plots) - 2.0).abs() < 0.5);
     let rows = "document.querySelectorAll('#glance tbody tr').length";
-    assert!((number(browser, rows) - 8.0).abs() < 0.5);
+    assert!((eval_number(browser, rows) - 8.0).abs() < 0.5);
     browser.eval("document.querySelector('.link h3 button').click()");
     browser.settle();
     browser.settle();
-    assert!(number(browser, COLOURS) > 20.0);
+    assert!(eval_number(browser, COLOURS) > 20.0);
 }
 
 fn sorted_table(browser: &mut Browser) {
@@ -217,39 +223,42 @@ fn sorted_table(browser: &mut Browser) {
 }
 
 fn one_tenant(browser: &mut Browser) {
-    let before = number(browser, COLOURS);
+    let before = eval_number(browser, COLOURS);
     browser.eval("document.querySelector('.names button.tenant').click()");
-    to_plots(browser);
-    assert_eq!(words(browser, "document.getElementById('only-name').textContent"), "/lab/train");
+    scroll_to_plots(browser);
+    assert_eq!(
+        eval_text(browser, "document.getElementById('only-name').textContent"),
+        "/lab/train"
+    );
     assert_eq!(
         browser.eval("document.querySelectorAll('.names [aria-pressed=true]').length > 2"),
         true
     );
     // A stack has more colours than one tenant in front of a grey sum.
-    assert!(number(browser, COLOURS) < before);
+    assert!(eval_number(browser, COLOURS) < before);
     let names = "new Set([...document.querySelectorAll('#lines tbody tr')].map(row => row.cells[1].textContent)).size";
-    assert!((number(browser, names) - 1.0).abs() < 0.5);
-    picture(browser, "single");
+    assert!((eval_number(browser, names) - 1.0).abs() < 0.5);
+    save_picture(browser, "single");
     browser.eval("document.getElementById('all').click()");
     assert_eq!(browser.eval("document.getElementById('only').hidden"), true);
 }
 
 /// The page used to say that the tenant had nothing there.
 #[test]
-fn a_tenant_that_is_too_small_for_a_plot_is_said_to_be() {
+fn a_tenant_too_small_for_a_plot_is_named() {
     need("chromium");
     let dir = tempfile::tempdir().unwrap();
     let recording = dir.path().join("run");
     made::write(&recording, made::Size { windows: 200, ..USUAL });
     let mut browser = Browser::start(1280, 3000);
-    open(&mut browser, &recording, &["--top", "1"]);
+    open_page(&mut browser, &recording, &["--top", "1"]);
     browser.eval(
         "[...document.querySelectorAll('.names button.tenant')]
             .find(it => it.textContent.includes('/lab/backup')).click()",
     );
     browser.settle();
     let names = "[...document.querySelectorAll('.names')].map(it => it.textContent).join('|')";
-    let names = words(&mut browser, names);
+    let names = eval_text(&mut browser, names);
     let small = "/lab/backup is not among the largest 1 here; (others) may have a part of it.";
     assert!(names.contains(small) && !names.contains("had nothing here"), "{names}");
     assert_eq!(browser.complaints(), Vec::<String>::new());
@@ -257,59 +266,62 @@ fn a_tenant_that_is_too_small_for_a_plot_is_said_to_be() {
 
 fn zoom(browser: &mut Browser) {
     let range = "document.getElementById('range').textContent";
-    to_plots(browser);
-    assert_eq!(words(browser, range), "all 20.0\u{a0}s");
-    let (x, y) = middle(browser);
+    scroll_to_plots(browser);
+    assert_eq!(eval_text(browser, range), "all 20.0\u{a0}s");
+    let (x, y) = plot_middle(browser);
     browser.mouse("mouseMoved", x, y);
     browser.settle();
-    let tip = words(browser, "document.getElementById('tip').textContent");
+    let tip = eval_text(browser, "document.getElementById('tip').textContent");
     assert!(tip.contains("/lab/train") && tip.contains("confidence 0.93"), "{tip}");
     assert!(tip.contains("2026-11-23 09:00:"), "{tip}");
-    picture(browser, "tip");
+    save_picture(browser, "tip");
     browser.mouse("mousePressed", x, y);
     browser.mouse("mouseMoved", x + 100.0, y);
     browser.mouse("mouseReleased", x + 100.0, y);
     browser.settle();
-    let zoomed = words(browser, range);
+    let zoomed = eval_text(browser, range);
     assert!(zoomed.contains(", 1.9"), "{zoomed}");
-    let again = words(browser, "document.getElementById('again').textContent");
-    assert!(again.contains(" --from ") && again.ends_with("--html part.html"), "{again}");
-    picture(browser, "zoom");
+    let answer_again = eval_text(browser, "document.getElementById('again').textContent");
+    assert!(
+        answer_again.contains(" --from ") && answer_again.ends_with("--html part.html"),
+        "{answer_again}"
+    );
+    save_picture(browser, "zoom");
     // By keys, in a plot that has the focus.
     browser.eval("document.querySelector('.space').focus()");
     browser.key("-");
-    assert!(words(browser, range).contains(", 3.9"));
+    assert!(eval_text(browser, range).contains(", 3.9"));
     browser.key("0");
-    assert_eq!(words(browser, range), "all 20.0\u{a0}s");
+    assert_eq!(eval_text(browser, range), "all 20.0\u{a0}s");
     for _ in 0..20 {
         browser.key("+");
     }
     // Not closer than a few windows.
-    assert!(words(browser, range).ends_with(", 80.0\u{a0}ms"));
+    assert!(eval_text(browser, range).ends_with(", 80.0\u{a0}ms"));
     browser.eval("document.getElementById('whole').click()");
-    assert_eq!(words(browser, range), "all 20.0\u{a0}s");
+    assert_eq!(eval_text(browser, range), "all 20.0\u{a0}s");
 }
 
 fn looks(browser: &mut Browser) {
     let ground = "getComputedStyle(document.body).backgroundColor";
-    let light = words(browser, ground);
+    let light = eval_text(browser, ground);
     browser.dark(true);
-    to_plots(browser);
-    assert_ne!(words(browser, ground), light);
-    picture(browser, "dark");
+    scroll_to_plots(browser);
+    assert_ne!(eval_text(browser, ground), light);
+    save_picture(browser, "dark");
     // The button overrides the preference of the system.
     browser.eval("document.getElementById('theme').click()");
-    assert_eq!(words(browser, ground), light);
+    assert_eq!(eval_text(browser, ground), light);
     for width in [320, 390, 800] {
         browser.size(width, 800, 2.0);
         browser.settle();
         browser.eval("scrollTo(0, 0)");
-        let needed = number(browser, "document.documentElement.scrollWidth");
+        let needed = eval_number(browser, "document.documentElement.scrollWidth");
         assert!(needed <= f64::from(width), "{needed} in {width}");
-        picture(browser, &format!("width-{width}"));
+        save_picture(browser, &format!("width-{width}"));
     }
-    to_plots(browser);
-    picture(browser, "plots-800");
+    scroll_to_plots(browser);
+    save_picture(browser, "plots-800");
 }
 
 #[test]
@@ -321,7 +333,7 @@ fn the_queries_of_a_page_run_on_its_recording() {
     for recording in [dataset.clone(), dataset.join("fabric.parquet")] {
         let page =
             run_ok(["report".as_ref(), recording.as_os_str(), "--html".as_ref(), "-".as_ref()]);
-        let queries = data(&page)["queries"].clone();
+        let queries = page_data(&page)["queries"].clone();
         let expected = if recording == dataset { 3 } else { 2 };
         assert_eq!(queries.as_array().unwrap().len(), expected);
         let script = "import duckdb, json, sys
@@ -349,8 +361,8 @@ fn a_page_is_whole_or_not_there_and_as_private_as_its_recording() {
     for mode in [0o600, 0o640] {
         let fabric = place.path("run/fabric.parquet");
         fs::set_permissions(fabric, fs::Permissions::from_mode(mode)).unwrap();
-        let said = place.typed("report run --html page.html --force").ok();
-        assert!(said.starts_with("page.html: ") && said.ends_with(" kB\n"), "{said}");
+        let stderr = place.typed("report run --html page.html --force").ok();
+        assert!(stderr.starts_with("page.html: ") && stderr.ends_with(" kB\n"), "{stderr}");
         let bits = fs::metadata(place.path("page.html")).unwrap().permissions().mode();
         assert_eq!(bits & 0o777, mode);
     }

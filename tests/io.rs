@@ -28,12 +28,12 @@ fn disk(path: &Path) -> Result<PathBuf, String> {
     let device = fs::metadata(path).unwrap().dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let link = format!("/sys/dev/block/{major}:{minor}");
-    let found = fs::canonicalize(&link)
+    let device_dir = fs::canonicalize(&link)
         .map_err(|error| format!("{} is on no disk ({link}: {error})", path.display()))?;
-    if found.join("partition").exists() {
-        return Ok(found.parent().unwrap().to_owned());
+    if device_dir.join("partition").exists() {
+        return Ok(device_dir.parent().unwrap().to_owned());
     }
-    Ok(found)
+    Ok(device_dir)
 }
 
 /// Bytes read from and written to a disk since it exists: sectors of 512 bytes, fields 3 and 7 of
@@ -54,9 +54,9 @@ fn fio(cgroup: &Cgroup, dir: &Path, options: &[&str]) -> [u64; 2] {
     typed.extend(["--name=test", "--output-format=json", "--size=64m"].map(str::to_owned));
     typed.extend(options.iter().map(|&option| option.to_owned()));
     let mut load = Load::start("sh", &typed);
-    cgroup.add(load.pid());
-    load.say("go");
-    assert_eq!(load.hear(), "", "it ends without a word");
+    cgroup.add_process(load.pid());
+    load.write_line("go");
+    assert_eq!(load.read_line(), "", "it ends without a word");
     let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
     let job = &report["jobs"][0];
     ["read", "write"].map(|way| job[way]["io_bytes"].as_u64().unwrap())
@@ -70,39 +70,43 @@ fn prepare(dir: &Path) {
 }
 
 /// Bytes in these rows.
-fn sum<T: Borrow<rows::Moved>>(rows: impl Iterator<Item = T>) -> u64 {
+fn sum<T: Borrow<rows::MovedRow>>(rows: impl Iterator<Item = T>) -> u64 {
     rows.map(|row| row.borrow().bytes).sum()
 }
 
 /// Relative error of `found`.
-fn error(found: u64, expected: u64, what: &str) -> f64 {
-    println!("{what}: {found} bytes, expected {expected}");
-    found.abs_diff(expected) as f64 / expected as f64
+fn relative_error(measured: u64, expected: u64, label: &str) -> f64 {
+    println!("{label}: {measured} bytes, expected {expected}");
+    measured.abs_diff(expected) as f64 / expected as f64
 }
 
 /// Records fio in one cgroup beside a busy process in another; returns the largest relative error
 /// of a known sum.
 fn beside_a_burner(dir: &Path, disk: &Path, run: &Path, [tenant, other]: [&Cgroup; 2]) -> f64 {
     let burner = Load::spin(0);
-    other.add(burner.pid());
+    other.add_process(burner.pid());
     let recorder = Recorder::start(run, &["-p", "host", "--io", "--force"]);
     sleep(Duration::from_millis(100));
     let (before, begin) = (statistics(disk), mono_ns());
     let options = ["--rw=randrw", "--direct=1", "--bs=16k", "--io_size=128m", "--iodepth=8"];
-    let said = fio(tenant, dir, &[&options[..], &["--ioengine=libaio"]].concat());
+    let fio_bytes = fio(tenant, dir, &[&options[..], &["--ioengine=libaio"]].concat());
     let (after, end) = (statistics(disk), mono_ns());
     sleep(Duration::from_millis(100));
     recorder.stop();
     assert_checked(run);
     let name = disk.file_name().unwrap().to_str().unwrap();
-    let moved: Vec<_> = rows::moved(run).into_iter().filter(|row| row.device == name).collect();
+    let moved: Vec<_> = rows::read_io(run).into_iter().filter(|row| row.device == name).collect();
     let mut worst: f64 = 0.0;
     for (way, direction) in ["read", "write"].into_iter().enumerate() {
         let all = || moved.iter().filter(|row| row.direction == direction);
         let within = all().filter(|row| (begin..end).contains(&row.mono_ns));
-        worst = worst.max(error(sum(within), after[way] - before[way], direction));
-        let own = all().filter(|row| row.cgroup.as_deref() == Some(tenant.path.as_str()));
-        worst = worst.max(error(sum(own), said[way], &format!("fio's {direction}")));
+        worst = worst.max(relative_error(sum(within), after[way] - before[way], direction));
+        let tenant_rows = all().filter(|row| row.cgroup.as_deref() == Some(tenant.path.as_str()));
+        worst = worst.max(relative_error(
+            sum(tenant_rows),
+            fio_bytes[way],
+            &format!("fio's {direction}"),
+        ));
     }
     let burnt = moved.iter().filter(|row| row.cgroup.as_deref() == Some(other.path.as_str()));
     assert_eq!(sum(burnt), 0, "the burner moved nothing");
@@ -117,26 +121,27 @@ fn beside_a_burner(dir: &Path, disk: &Path, run: &Path, [tenant, other]: [&Cgrou
 }
 
 #[test]
-fn a_disks_bytes_are_those_of_who_asked_for_them() {
+fn bytes_of_a_disk_belong_to_the_requester() {
     let _machine = root_or_skip!();
     need("fio");
     // Not the temporary directory, which may be in memory.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let disk = or_skip!(disk(dir.path()));
-    let (tenant, other) = (or_skip!(Cgroup::new("fio")), or_skip!(Cgroup::new("burn")));
+    let (tenant, burner_cgroup) = (or_skip!(Cgroup::new("fio")), or_skip!(Cgroup::new("burn")));
     prepare(dir.path());
     let run = dir.path().join("run/");
     // Other programs' requests in the first and last moment are included.
-    let worst = best_of_three(0.01, || beside_a_burner(dir.path(), &disk, &run, [&tenant, &other]));
+    let worst =
+        best_of_three(0.01, || beside_a_burner(dir.path(), &disk, &run, [&tenant, &burner_cgroup]));
     assert!(worst <= 0.01, "off by {worst:.4} of what was moved");
-    again(&run, dir.path());
+    assert_attributed_again(&run, dir.path());
 }
 
 /// `attribute` makes the same rows again.
-fn again(run: &Path, dir: &Path) {
+fn assert_attributed_again(run: &Path, dir: &Path) {
     let file = dir.join("attributed.parquet");
     run_ok(["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), file.as_os_str()]);
-    let rows = |path: &Path| rows::shares(path).iter().map(|row| format!("{row:?}")).collect();
+    let rows = |path: &Path| rows::read_shares(path).iter().map(|row| format!("{row:?}")).collect();
     let (first, second): (Vec<String>, Vec<String>) = (rows(run), rows(&file));
     assert_eq!(first, second);
 }
@@ -147,7 +152,7 @@ fn again(run: &Path, dir: &Path) {
 fn through_the_cache(dir: &Path, disk: &Path, run: &Path, tenant: &Cgroup, synced: bool) -> f64 {
     let recorder = Recorder::start(run, &["-p", "host", "--io", "--force"]);
     let end = if synced { "--end_fsync=1" } else { "--end_fsync=0" };
-    let said = fio(tenant, dir, &["--rw=write", "--bs=64k", end]);
+    let fio_bytes = fio(tenant, dir, &["--rw=write", "--bs=64k", end]);
     if !synced {
         rustix::fs::sync();
     }
@@ -155,20 +160,21 @@ fn through_the_cache(dir: &Path, disk: &Path, run: &Path, tenant: &Cgroup, synce
     recorder.stop();
     assert_checked(run);
     let name = disk.file_name().unwrap().to_str().unwrap();
-    let moved = rows::moved(run);
+    let moved = rows::read_io(run);
     let writes = moved.iter().filter(|row| row.device == name && row.direction == "write");
-    let own = writes.clone().filter(|row| row.cgroup.as_deref() == Some(tenant.path.as_str()));
+    let tenant_writes =
+        writes.clone().filter(|row| row.cgroup.as_deref() == Some(tenant.path.as_str()));
     let workers = writes.filter(|row| row.comm.starts_with("kworker"));
     if synced || writers_know(tenant) {
-        error(sum(own), said[1], "written")
+        relative_error(sum(tenant_writes), fio_bytes[1], "written")
     } else {
         println!("no io and memory controller in v2 here: the kernel's writers have it");
-        1.0 - sum(workers) as f64 / said[1] as f64
+        1.0 - sum(workers) as f64 / fio_bytes[1] as f64
     }
 }
 
 #[test]
-fn what_was_written_through_the_cache_is_the_writers() {
+fn bytes_written_through_the_cache_belong_to_their_writer() {
     let _machine = root_or_skip!();
     need("fio");
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -189,7 +195,7 @@ fn writers_know(cgroup: &Cgroup) -> bool {
     let mount = uncore_trace::discover::machine(Path::new("/")).unwrap().cgroups.v2.unwrap();
     let file = mount.join(cgroup.path.trim_start_matches('/')).join("cgroup.controllers");
     let controllers = fs::read_to_string(file).unwrap();
-    let has = |wanted| controllers.split_whitespace().any(|name| name == wanted);
+    let has = |controller| controllers.split_whitespace().any(|name| name == controller);
     has("io") && has("memory")
 }
 
@@ -223,31 +229,35 @@ fn packets(python: &Path, [from, to]: [&Cgroup; 2]) -> f64 {
     let run = dir.path().join("run/");
     let mut receiver = Load::start(python, &["-c", RECEIVE]);
     let mut sender = Load::start(python, &["-c", SEND, &SENT.to_string()]);
-    to.add(receiver.pid());
-    from.add(sender.pid());
+    to.add_process(receiver.pid());
+    from.add_process(sender.pid());
     let recorder = Recorder::start(&run, &["-p", "host", "--io"]);
-    receiver.say("go");
-    let port = receiver.hear();
-    sender.say(&port);
-    assert_eq!(receiver.hear(), "done");
+    receiver.write_line("go");
+    let port = receiver.read_line();
+    sender.write_line(&port);
+    assert_eq!(receiver.read_line(), "done");
     sleep(Duration::from_millis(200));
     recorder.stop();
     assert_checked(&run);
-    let moved = rows::moved(&run);
-    let of = |cgroup: &Cgroup, direction: &str| {
-        let own = moved.iter().filter(|row| row.device == "lo" && row.direction == direction);
-        sum(own.filter(|row| row.cgroup.as_deref() == Some(cgroup.path.as_str())))
+    let moved = rows::read_io(&run);
+    let moved_bytes = |cgroup: &Cgroup, direction: &str| {
+        let lo_rows = moved.iter().filter(|row| row.device == "lo" && row.direction == direction);
+        sum(lo_rows.filter(|row| row.cgroup.as_deref() == Some(cgroup.path.as_str())))
     };
     // Headers are sent too: at most 66 bytes per 1448, and acknowledgements in the other direction.
-    let sent = (error(of(from, "write"), SENT, "sent") - 0.05).max(0.0);
-    assert!(of(to, "write") < SENT / 20 && of(from, "read") < SENT / 100);
+    let sent = (relative_error(moved_bytes(from, "write"), SENT, "sent") - 0.05).max(0.0);
+    assert!(moved_bytes(to, "write") < SENT / 20 && moved_bytes(from, "read") < SENT / 100);
     let readers = moved.iter().filter(|row| row.direction == "read" && row.device == "lo");
     let read = readers.filter(|row| row.pid == Some(receiver.pid()));
-    sent.max(error(of(to, "read"), SENT, "read")).max(error(sum(read), SENT, "by process"))
+    sent.max(relative_error(moved_bytes(to, "read"), SENT, "read")).max(relative_error(
+        sum(read),
+        SENT,
+        "by process",
+    ))
 }
 
 #[test]
-fn packets_are_those_of_who_sends_and_who_reads_them() {
+fn packets_belong_to_their_sender_and_reader() {
     let _machine = root_or_skip!();
     let python = python();
     let (from, to) = (or_skip!(Cgroup::new("send")), or_skip!(Cgroup::new("receive")));

@@ -44,7 +44,8 @@ impl LoopDisk {
     /// (Documentation/block/stat.rst, Linux 6.18).
     fn moved(&self) -> [u64; 2] {
         let stat = fs::read_to_string(format!("/sys/block/{}/stat", self.name())).unwrap();
-        let fields: Vec<u64> = stat.split_whitespace().map(|its| its.parse().unwrap()).collect();
+        let fields: Vec<u64> =
+            stat.split_whitespace().map(|field| field.parse().unwrap()).collect();
         [fields[2] * 512, fields[6] * 512]
     }
 }
@@ -95,17 +96,18 @@ impl Drop for Link {
 /// Runs a shell script in a cgroup.
 fn run_in(cgroup: &Cgroup, script: &str) {
     let mut load = Load::start("sh", &["-c", &format!("read go; {script}; echo done")]);
-    cgroup.add(load.pid());
-    load.say("go");
-    assert_eq!(load.hear(), "done");
+    cgroup.add_process(load.pid());
+    load.write_line("go");
+    assert_eq!(load.read_line(), "done");
 }
 
 /// Bytes of an event in `fabric`: of all owners, of a cgroup, of the device.
 fn shares(run: &Path, event: &str, cgroup: &Cgroup) -> [u64; 3] {
-    let rows: Vec<_> = rows::shares(run).into_iter().filter(|row| row.event == event).collect();
+    let rows: Vec<_> =
+        rows::read_shares(run).into_iter().filter(|row| row.event == event).collect();
     assert!(rows.iter().all(|row| ["exact", "none"].contains(&row.method.as_str())));
-    let sum = |of: &dyn Fn(&rows::Share) -> bool| {
-        rows.iter().filter(|row| of(row)).filter_map(|row| row.value).sum::<f64>() as u64
+    let sum = |is_counted: &dyn Fn(&rows::ShareRow) -> bool| {
+        rows.iter().filter(|row| is_counted(row)).filter_map(|row| row.value).sum::<f64>() as u64
     };
     [
         sum(&|_| true),
@@ -116,10 +118,10 @@ fn shares(run: &Path, event: &str, cgroup: &Cgroup) -> [u64; 3] {
 
 /// Bytes in the details of `unseen_request`: those of the events that this kernel hides.
 fn unseen(run: &Path, way: &str) -> u64 {
-    let losses = rows::losses(run).into_iter().filter(|loss| loss.cause == "unseen_request");
+    let losses = rows::read_losses(run).into_iter().filter(|loss| loss.cause == "unseen_request");
     let details = losses.filter_map(|loss| loss.detail);
-    let its = details.filter(|detail| detail.contains(way));
-    its.map(|detail| detail.split(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    let way_details = details.filter(|detail| detail.contains(way));
+    way_details.map(|detail| detail.split(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
 /// Every byte of a disk is of who moved it; what the programs did not see is of the device, and a
@@ -143,16 +145,19 @@ fn the_bytes_of_a_disk_are_exact() {
     recorder.stop();
     assert_checked(&run);
     for (way, event) in ["read", "write"].into_iter().enumerate() {
-        let [all, own, device] = shares(&run, &format!("{event}_bytes"), &cgroup);
-        println!("{event}: {all} bytes, {own} of dd, {device} of the device");
+        let [all, cgroup_bytes, device] = shares(&run, &format!("{event}_bytes"), &cgroup);
+        println!("{event}: {all} bytes, {cgroup_bytes} of dd, {device} of the device");
         assert_eq!(all, after[way] - before[way], "{event}");
         assert_eq!(device, unseen(&run, event), "{event}");
-        assert!(own + device >= 100 * MIB, "{event}: {own} of dd, {device} of the device");
-        assert!(own <= 100 * MIB, "{event}: {own} of dd");
+        assert!(
+            cgroup_bytes + device >= 100 * MIB,
+            "{event}: {cgroup_bytes} of dd, {device} of the device"
+        );
+        assert!(cgroup_bytes <= 100 * MIB, "{event}: {cgroup_bytes} of dd");
     }
     let file = dir.path().join("again.parquet");
     run_ok(["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), file.as_os_str()]);
-    let all = |path: &Path| format!("{:?}", rows::shares(path));
+    let all = |path: &Path| format!("{:?}", rows::read_shares(path));
     assert_eq!(all(&run), all(&file));
 }
 
@@ -188,23 +193,26 @@ fn the_bytes_of_an_interface_are_its_statistics() {
     let before = link.moved();
     let receiver = format!("exec {} -c \"{RECEIVE}\"", python.display());
     let mut receiver = Load::start("sh", &["-c", &format!("read go; {receiver}")]);
-    cgroup.add(receiver.pid());
-    receiver.say("go");
-    assert_eq!(receiver.hear(), "ready");
+    cgroup.add_process(receiver.pid());
+    receiver.write_line("go");
+    assert_eq!(receiver.read_line(), "ready");
     let (python, script) = (python.to_string_lossy(), script.to_string_lossy());
     let sent = ok("ip", &["netns", "exec", &link.namespace, &python, &script]);
     assert_eq!(sent.as_deref(), Ok(""));
-    assert_eq!(receiver.hear(), "done");
+    assert_eq!(receiver.read_line(), "done");
     let after = link.moved();
     recorder.stop();
     assert_checked(&run);
     let sent = 512 << 16;
-    let [all, own, device] = shares(&run, "receive_bytes", &cgroup);
-    println!("{all} bytes, {own} of the reader, {device} of the device; sent {sent}");
+    let [all, cgroup_bytes, device] = shares(&run, "receive_bytes", &cgroup);
+    println!("{all} bytes, {cgroup_bytes} of the reader, {device} of the device; sent {sent}");
     // A neighbour's request may come between the two readings of the statistics and the recording.
     assert!((after[0] - before[0]).abs_diff(all) < 1000, "{all}");
     // Packets that came while the kernel hid a process from tracers are of the device.
-    assert!(own <= sent && own + device >= sent && own > sent / 2, "{own} of {sent}");
+    assert!(
+        cgroup_bytes <= sent && cgroup_bytes + device >= sent && cgroup_bytes > sent / 2,
+        "{cgroup_bytes} of {sent}"
+    );
     let [all, ..] = shares(&run, "transmit_bytes", &cgroup);
     assert!((after[1] - before[1]).abs_diff(all) < 1000, "{all}");
 }

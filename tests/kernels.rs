@@ -6,7 +6,7 @@ use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::machine;
 use uncore_trace::plan::plan;
 
-use crate::machines::{brief, made, planned, request, unpacked};
+use crate::machines::{brief, machine_with_files, planned, request, unpacked};
 
 /// Kernels up to 6.12 have no `port` file for C2C: they count both ports, whatever the bits.
 #[test]
@@ -24,7 +24,7 @@ fn a_filter_that_the_kernel_has_no_field_for_is_left_out() {
 /// Formats as in `arch/x86/events/{amd/uncore.c,intel/uncore_snbep.c}`; events only in the catalog.
 #[test]
 fn families_without_sysfs_events_use_the_catalog() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("amd_umc_0/type", "20"),
         ("amd_umc_0/cpumask", "0"),
         ("amd_umc_0/format/event", "config:0-7"),
@@ -49,7 +49,7 @@ fn families_without_sysfs_events_use_the_catalog() {
 /// The same PMU on two kernels: other names, encodings and units.
 #[test]
 fn cloud_kernel_ports_count_sixteen_bytes() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("pcie_bdf_200/type", "20"),
         ("pcie_bdf_200/cpumask", "1"),
         ("pcie_bdf_200/format/eventid", "config:0-15"),
@@ -72,7 +72,7 @@ fn cloud_kernel_ports_count_sixteen_bytes() {
 /// A kernel that is older than the hardware gives a Tegra410 PMU the name of a Grace PMU.
 #[test]
 fn a_pmu_with_a_predecessors_name_is_left_out_and_reported() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("nvidia_scf_pmu_0/type", "20"),
         ("nvidia_scf_pmu_0/cpumask", "0"),
         ("nvidia_scf_pmu_0/identifier", "2cf2036b\n"),

@@ -17,7 +17,7 @@ use uncore_trace::schema::assignments::TABLE;
 use uncore_trace::schema::columns::{i64_column, nullable_value, word_column};
 
 use crate::harness::recorder::Recorder;
-use crate::harness::rows::rows;
+use crate::harness::rows::read_rows;
 use crate::harness::{assert_checked, root_or_skip, rows as tables, run_ok};
 use crate::needs::python;
 
@@ -52,13 +52,16 @@ fn a_kubelet_says_which_devices_pods_have() {
     assert_eq!(ask_once(dir.path()).unwrap(), None);
     let kubelet = Kubelet::start(&socket(dir.path()), "pods");
     let listed = ask_once(dir.path()).unwrap().unwrap();
-    let found = list_assignments(&listed, dir.path()).unwrap();
-    let lines: Vec<String> = found
+    let assignments = list_assignments(&listed, dir.path()).unwrap();
+    let lines: Vec<String> = assignments
         .iter()
-        .map(|its| {
-            let (claim, cdi) = (its.claim.as_deref(), its.cdi.as_deref());
+        .map(|assignment| {
+            let (claim, cdi) = (assignment.claim.as_deref(), assignment.cdi.as_deref());
             let more = format!("{} {}", claim.unwrap_or("-"), cdi.unwrap_or("-"));
-            format!("{} {} {} {} {more}", its.pod, its.container, its.resource, its.device)
+            format!(
+                "{} {} {} {} {more}",
+                assignment.pod, assignment.container, assignment.resource, assignment.device
+            )
         })
         .collect();
     assert_eq!(
@@ -70,7 +73,11 @@ fn a_kubelet_says_which_devices_pods_have() {
         ]
     );
     // No device of this machine is among them.
-    assert!(found.iter().all(|its| its.functions.is_empty() && its.ports.is_empty()));
+    assert!(
+        assignments
+            .iter()
+            .all(|assignment| assignment.functions.is_empty() && assignment.ports.is_empty())
+    );
     drop(kubelet);
     assert!(ask_once(dir.path()).is_err());
 }
@@ -134,14 +141,14 @@ impl Drop for Place {
 
 /// Pod, device, and whether begin and end are known, of each row.
 fn recorded(run: &Path) -> Vec<(String, String, bool, bool)> {
-    let wanted = ["pod", "device", "begin_ns", "end_ns"];
-    let mut found = rows(run, &TABLE, &wanted, |batch, row| {
+    let column_names = ["pod", "device", "begin_ns", "end_ns"];
+    let mut recorded_rows = read_rows(run, &TABLE, &column_names, |batch, row| {
         let word = |name| word_column(batch, name).unwrap().get(row).unwrap().to_owned();
         let is_known = |name| nullable_value(i64_column(batch, name).unwrap(), row).is_some();
         (word("pod"), word("device"), is_known("begin_ns"), is_known("end_ns"))
     });
-    found.sort_unstable();
-    found
+    recorded_rows.sort_unstable();
+    recorded_rows
 }
 
 #[test]
@@ -180,12 +187,12 @@ fn assignments_are_recorded_and_a_kubelet_that_fails_ends_nothing() {
     drop(failing);
     assert_checked(&run);
     assert_eq!(recorded(&run), []);
-    let losses = tables::losses(&run);
+    let losses = tables::read_losses(&run);
     let mut details = losses.iter().filter_map(|loss| loss.detail.as_deref());
     assert!(
         details.any(
             |detail| detail.contains("the kubelet is not asked") && detail.contains("error 12")
         )
     );
-    assert!(!tables::shares(&run).is_empty());
+    assert!(!tables::read_shares(&run).is_empty());
 }

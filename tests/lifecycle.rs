@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use crate::harness::recorder::objects_of;
 use crate::harness::subject::{
-    Measurement, Subject, bit, ending_signals, hangup, signal_set, wait_for,
+    Measurement, Subject, ending_signals, hangup_signal, signal_bit, signal_set, wait_for,
 };
 use crate::harness::{assert_checked, need, or_skip, root_or_skip, uncore_trace};
 
@@ -36,12 +36,12 @@ fn assert_passed_on(ended: &(Option<i32>, String), code: i32) {
 /// The recording has failed and the command runs: the recorder waits for it, and names its exit
 /// code.
 fn assert_waits_and_fails(mut recorder: Measurement, subject: &Subject) {
-    assert!(subject.runs() && recorder.runs());
-    subject.go();
-    let (code, said) = recorder.wait();
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("the command ended with exit code 7"), "{said}");
-    assert_eq!(subject.heard(), "", "{said}");
+    assert!(subject.is_running() && recorder.is_running());
+    subject.let_it_end();
+    let (code, stderr) = recorder.wait();
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("the command ended with exit code 7"), "{stderr}");
+    assert_eq!(subject.heard_signals(), "", "{stderr}");
 }
 
 /// A file system of 1 MiB; unmounted on drop.
@@ -88,7 +88,7 @@ fn a_full_disk_leaves_the_command_running() {
         let objects = objects_of(recorder.pid());
         assert!(!objects.programs.is_empty());
         small.fill();
-        let line = recorder.says("no space left on the disk");
+        let line = recorder.wait_for_line("no space left on the disk");
         let pid = format!("the command (pid {}) runs on", subject.pid());
         assert!(line.contains(&pid), "{line}");
         // The recorder waits for its end, and has already removed its kernel objects.
@@ -107,7 +107,7 @@ fn a_closed_pipe_leaves_the_command_running() {
     // If there is no reader from the start, no command is run.
     subject.pid();
     drop(stdout);
-    let line = recorder.says("broken pipe");
+    let line = recorder.wait_for_line("broken pipe");
     assert!(line.contains(&format!("(pid {}) runs on", subject.pid())), "{line}");
     assert_waits_and_fails(recorder, &subject);
 }
@@ -120,7 +120,7 @@ fn a_recording_whose_time_is_over_waits_for_the_command() {
     let dir = tempfile::tempdir().unwrap();
     let (file, subject) = (dir.path().join("run.parquet"), Subject::new());
     let mut recorder = record(&file, &["--duration", "300ms"], &subject.command());
-    let line = recorder.says("waiting for the command");
+    let line = recorder.wait_for_line("waiting for the command");
     assert!(line.contains(&format!("(pid {})", subject.pid())), "{line}");
     assert_checked(&file);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -128,10 +128,10 @@ fn a_recording_whose_time_is_over_waits_for_the_command() {
     // end.
     recorder.signal(Signal::INT);
     sleep(Duration::from_millis(300));
-    assert!(subject.runs() && recorder.runs());
-    subject.go();
+    assert!(subject.is_running() && recorder.is_running());
+    subject.let_it_end();
     assert_passed_on(&recorder.wait(), 7);
-    assert_eq!(subject.heard(), "");
+    assert_eq!(subject.heard_signals(), "");
 }
 
 #[test]
@@ -142,20 +142,20 @@ fn the_command_is_ended_where_that_is_asked_for() {
     let options = ["--duration", "300ms", "--kill", "--force"];
     let subject = Subject::new();
     assert_passed_on(&record(&file, &options, &subject.command()).wait(), 5);
-    assert_eq!(subject.heard(), "TERM\n");
-    assert!(!subject.runs());
+    assert_eq!(subject.heard_signals(), "TERM\n");
+    assert!(!subject.is_running());
     // A command that dies by that signal has ended as requested.
     let sleep = ["sleep".to_owned(), "600".to_owned()];
     assert_passed_on(&record(&file, &options, &sleep).wait(), 0);
     // A command that does not die by it is waited for, and left alone at the second signal.
     let subject = Subject::new();
     let mut recorder = record(&file, &options, &subject.stubborn());
-    recorder.says("waiting for the command");
-    wait_for("a SIGTERM", || (subject.heard() == "TERM\n").then_some(()));
+    recorder.wait_for_line("waiting for the command");
+    wait_for("a SIGTERM", || (subject.heard_signals() == "TERM\n").then_some(()));
     recorder.signal(Signal::TERM);
-    let (code, said) = recorder.wait();
-    assert!(code == Some(0) || code == Some(1), "{said}");
-    assert!(subject.runs(), "{said}");
+    let (code, stderr) = recorder.wait();
+    assert!(code == Some(0) || code == Some(1), "{stderr}");
+    assert!(subject.is_running(), "{stderr}");
 }
 
 #[test]
@@ -166,15 +166,18 @@ fn sigint_ends_the_recording_and_a_second_one_the_wait() {
     let mut recorder = record(&file, &[], &subject.command());
     subject.pid();
     recorder.signal(Signal::INT);
-    recorder.says("waiting for the command");
+    recorder.wait_for_line("waiting for the command");
     assert_checked(&file);
-    assert!(subject.runs() && recorder.runs());
+    assert!(subject.is_running() && recorder.is_running());
     recorder.signal(Signal::INT);
-    let (code, said) = recorder.wait();
-    assert!(code == Some(0) || code == Some(1), "{said}");
-    assert!(said.contains(&format!("the command (pid {}) still runs", subject.pid())), "{said}");
-    assert!(subject.runs());
-    assert_eq!(subject.heard(), "");
+    let (code, stderr) = recorder.wait();
+    assert!(code == Some(0) || code == Some(1), "{stderr}");
+    assert!(
+        stderr.contains(&format!("the command (pid {}) still runs", subject.pid())),
+        "{stderr}"
+    );
+    assert!(subject.is_running());
+    assert_eq!(subject.heard_signals(), "");
 }
 
 /// A supervisor that stops the recorder does not wait for the command. A terminal that is closed
@@ -188,14 +191,14 @@ fn sigterm_and_sighup_end_the_recording_and_leave_the_command() {
         let recorder = record(&file, &[], &subject.command());
         subject.pid();
         recorder.signal(signal);
-        let (code, said) = recorder.wait();
-        assert!(code == Some(0) || code == Some(1), "{signal:?}: {code:?} {said}");
+        let (code, stderr) = recorder.wait();
+        assert!(code == Some(0) || code == Some(1), "{signal:?}: {code:?} {stderr}");
         assert!(
-            said.contains(&format!("the command (pid {}) still runs", subject.pid())),
-            "{said}"
+            stderr.contains(&format!("the command (pid {}) still runs", subject.pid())),
+            "{stderr}"
         );
-        assert!(subject.runs());
-        assert_eq!(subject.heard(), "");
+        assert!(subject.is_running());
+        assert_eq!(subject.heard_signals(), "");
         assert_checked(&file);
     }
 }
@@ -212,13 +215,13 @@ fn a_sighup_that_is_ignored_at_the_start_stays_ignored() {
         let command = nohup.args(program).args(["-e", "page-faults", "--"]).args(subject.command());
         let mut child = Measurement::start(command);
         for pid in [child.pid(), subject.pid()] {
-            let has = |key| signal_set(&pid.to_string(), key) & bit(Signal::HUP) != 0;
+            let has = |key| signal_set(&pid.to_string(), key) & signal_bit(Signal::HUP) != 0;
             assert!(has("SigIgn") && !has("SigCgt"), "{program:?}");
         }
         child.signal(Signal::HUP);
         sleep(Duration::from_millis(300));
-        assert!(child.runs(), "{program:?}");
-        subject.go();
+        assert!(child.is_running(), "{program:?}");
+        subject.let_it_end();
         assert_passed_on(&child.wait(), 7);
     }
 }
@@ -270,7 +273,7 @@ fn assert_fate(
     let subject = Subject::new();
     let command = if stubborn { subject.stubborn() } else { subject.command() };
     let options = [&["-a", "-e", "page-faults"], options].concat();
-    let what = format!("{} {options:?} {signal:?}", program.get_program().display());
+    let label = format!("{} {options:?} {signal:?}", program.get_program().display());
     let mut child = Measurement::start(program.arg("stat").args(options).arg("--").args(command));
     subject.pid();
     if let Some(signal) = signal {
@@ -278,28 +281,28 @@ fn assert_fate(
     }
     let (heard, code) = match fate {
         Fate::Left => {
-            wait_for(&what, || (!child.runs()).then_some(()));
-            assert!(subject.runs(), "{what}");
+            wait_for(&label, || (!child.is_running()).then_some(()));
+            assert!(subject.is_running(), "{label}");
             ("", None)
         }
         Fate::WaitedFor(code) => {
             // Time for the program to do something else, such as to end.
             sleep(Duration::from_millis(800));
-            assert!(child.runs(), "{what}");
+            assert!(child.is_running(), "{label}");
             ("", Some(code))
         }
         Fate::Terminated(code) => {
-            wait_for(&what, || (subject.heard() == "TERM\n").then_some(()));
+            wait_for(&label, || (subject.heard_signals() == "TERM\n").then_some(()));
             ("TERM\n", Some(code))
         }
     };
-    subject.go();
-    let (ended, said) = child.wait();
-    assert_eq!(subject.heard(), heard, "{what}: {said}");
+    subject.let_it_end();
+    let (ended, stderr) = child.wait();
+    assert_eq!(subject.heard_signals(), heard, "{label}: {stderr}");
     // With --for-each-cgroup the exit code is 1 if the machine was too busy for a complete
     // recording.
-    let incomplete = ended == Some(1) && said.contains("incomplete");
-    assert!(code.is_none() || ended == code || incomplete, "{what}: {ended:?} {said}");
+    let incomplete = ended == Some(1) && stderr.contains("incomplete");
+    assert!(code.is_none() || ended == code || incomplete, "{label}: {ended:?} {stderr}");
 }
 
 /// Fates of a command of `stat`: options, signal to the program, whether the command ignores
@@ -317,10 +320,10 @@ const FATES: [(&[&str], Option<Signal>, bool, Fate); 8] = [
 
 /// `stat` used to kill its command at a signal, and to lose its exit code at a timeout.
 #[test]
-fn stat_does_to_its_command_what_perf_stat_does() {
+fn stat_treats_its_command_as_perf_stat_does() {
     let _machine = root_or_skip!();
     need("perf");
-    let hangup = hangup().ok().map(|signal| (&[][..], Some(signal), false, Fate::Left));
+    let hangup = hangup_signal().ok().map(|signal| (&[][..], Some(signal), false, Fate::Left));
     for (options, signal, stubborn, fate) in FATES.into_iter().chain(hangup) {
         assert_fate(uncore_trace(), options, signal, stubborn, fate);
         assert_fate(Command::new("perf"), options, signal, stubborn, fate);
@@ -346,14 +349,14 @@ fn counts_that_cannot_be_written_leave_the_command_running() {
         let mut stat = uncore_trace();
         stat.args(["stat", "-e", "page-faults", "-I", "100", "-o", "/dev/full"]).args(by).arg("--");
         let mut stat = Measurement::start(stat.args(subject.command()));
-        let line = stat.says("/dev/full");
+        let line = stat.wait_for_line("/dev/full");
         assert!(line.contains(&format!("(pid {}) runs on", subject.pid())), "{line}");
-        assert!(subject.runs() && stat.runs());
-        subject.go();
-        let (code, said) = stat.wait();
-        assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains("the command ended with exit code 7"), "{said}");
-        assert_eq!(subject.heard(), "");
+        assert!(subject.is_running() && stat.is_running());
+        subject.let_it_end();
+        let (code, stderr) = stat.wait();
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(stderr.contains("the command ended with exit code 7"), "{stderr}");
+        assert_eq!(subject.heard_signals(), "");
     }
 }
 
@@ -369,9 +372,9 @@ fn a_reader_that_has_gone_ends_the_intervals_and_not_the_command() {
         let mut stdout = stat.stdout();
         stdout.read_exact(&mut [0; 10]).unwrap();
         drop(stdout);
-        let (code, said) = stat.wait();
-        assert_eq!((code, said.as_str()), (Some(0), ""));
-        assert!(subject.runs());
-        assert_eq!(subject.heard(), "");
+        let (code, stderr) = stat.wait();
+        assert_eq!((code, stderr.as_str()), (Some(0), ""));
+        assert!(subject.is_running());
+        assert_eq!(subject.heard_signals(), "");
     }
 }

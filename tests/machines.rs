@@ -21,7 +21,7 @@ use uncore_trace_lab::fixtures;
 /// them.
 pub(crate) fn unpacked(name: &str) -> TempDir {
     let dir = TempDir::new().unwrap();
-    fixtures::machine(name).unwrap().fill(dir.path()).unwrap();
+    fixtures::machine(name).unwrap().fill_dir(dir.path()).unwrap();
     dir
 }
 
@@ -29,9 +29,9 @@ pub(crate) fn unpacked(name: &str) -> TempDir {
 /// removed then; tests that need files later (`list absent`) use [`unpacked`].
 pub(crate) fn captured(name: &str) -> Machine {
     static FOUND: Mutex<BTreeMap<String, Machine>> = Mutex::new(BTreeMap::new());
-    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut machines = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     let discovered = || machine(unpacked(name).path()).unwrap();
-    found.entry(name.to_owned()).or_insert_with(discovered).clone()
+    machines.entry(name.to_owned()).or_insert_with(discovered).clone()
 }
 
 pub(crate) fn request(groups: &[&str], events: &[&str]) -> PlanRequest {
@@ -68,7 +68,7 @@ pub(crate) fn refused(name: &str, groups: &[&str], events: &[&str]) -> String {
 
 /// The fields of a counter that tests compare.
 pub(crate) fn brief(plan: &Plan) -> Vec<String> {
-    let one = |c: &Counter| {
+    let counter_line = |c: &Counter| {
         let [config, config1, config2, ..] = c.config;
         let leader = c.leader.map_or(String::new(), |leader| format!(" leader {leader}"));
         format!(
@@ -76,7 +76,7 @@ pub(crate) fn brief(plan: &Plan) -> Vec<String> {
             c.pmu, c.event, c.filter, c.unit, c.scale, c.cpu
         )
     };
-    plan.counters.iter().map(one).collect()
+    plan.counters.iter().map(counter_line).collect()
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn every_machine_lists() {
         let machine = machine(root.path()).unwrap();
         let problems = machine.problems.iter().filter(|line| !line.contains("mountinfo")).count();
         assert_eq!(problems, 0, "{name}: {:#?}", machine.problems);
-        for (what, part) in [
+        for (listed, part) in [
             (What::Pmus, "pmus"),
             (What::Groups, "groups"),
             (What::Events, "events"),
@@ -95,7 +95,7 @@ fn every_machine_lists() {
             (What::Absent, "absent"),
         ] {
             let mut text =
-                render_list(&machine, &catalog, what, ListForm::Text(View::default())).unwrap();
+                render_list(&machine, &catalog, listed, ListForm::Text(View::default())).unwrap();
             text = text.replace(&root.path().display().to_string(), "ROOT");
             insta::assert_snapshot!(format!("list-{name}-{part}"), text);
         }
@@ -129,18 +129,24 @@ fn no_line_of_a_list_is_wider_than_the_terminal() {
             }
         }
     }
-    let at = |name, what| {
+    let list_of_80_columns = |name, listed| {
         let view = View { width: Some(80), ..View::default() };
-        render_list(&captured(name), &catalog, what, ListForm::Text(view)).unwrap()
+        render_list(&captured(name), &catalog, listed, ListForm::Text(view)).unwrap()
     };
-    insta::assert_snapshot!("list-80-zen5-2s-groups", at("zen5-2s", What::Groups));
-    insta::assert_snapshot!("list-80-grace-2s-metrics", at("grace-2s", What::Metrics));
-    insta::assert_snapshot!("list-80-icelake-2s-pmus", at("icelake-2s", What::Pmus));
+    insta::assert_snapshot!("list-80-zen5-2s-groups", list_of_80_columns("zen5-2s", What::Groups));
+    insta::assert_snapshot!(
+        "list-80-grace-2s-metrics",
+        list_of_80_columns("grace-2s", What::Metrics)
+    );
+    insta::assert_snapshot!(
+        "list-80-icelake-2s-pmus",
+        list_of_80_columns("icelake-2s", What::Pmus)
+    );
 }
 
 /// Most first users are on a virtual machine, where the groups of the examples open nothing.
 #[test]
-fn the_first_lines_say_what_can_be_counted_and_what_a_confidence_is_worth() {
+fn the_first_lines_of_list_summarize_counters_and_confidence() {
     let catalog = Catalog::load_embedded().unwrap();
     let mut begins = Vec::new();
     for name in &fixtures::names().unwrap() {
@@ -170,7 +176,7 @@ fn every_group_plans_or_says_why_not() {
 }
 
 #[test]
-fn grace_events_as_published() {
+fn published_grace_events_are_accepted() {
     let texts = [
         "duration_time,'{nvidia_scf_pmu_0/event=cycles/,nvidia_scf_pmu_0/cmem_wb_access/,nvidia_scf_pmu_0/cmem_wr_access/}'",
         "duration_time,'{nvidia_scf_pmu_0/cmem_wr_total_bytes/,nvidia_scf_pmu_0/cmem_rd_data/}','{nvidia_scf_pmu_1/remote_socket_wr_total_bytes/,nvidia_scf_pmu_1/remote_socket_rd_data/}'",
@@ -186,7 +192,7 @@ fn grace_events_as_published() {
 }
 
 #[test]
-fn tegra_and_yitian_events_as_published() {
+fn published_tegra_and_yitian_events_are_accepted() {
     let texts = [
         "nvidia_ucf_pmu_0/event=0x0,src_loc_cpu=0x1,dst_loc_cmem=0x1/",
         "nvidia_ucf_pmu_0/mem_bytes_rd,src_loc_noncpu/",
@@ -202,10 +208,10 @@ fn tegra_and_yitian_events_as_published() {
         "ali_drw/hif_rd/",
     ];
     // Not together with an event of other devices of its root complex.
-    let alone = ["nvidia_pcie_pmu_0_rc_4/event=0x4,src_bdf=0x0180,src_bdf_en=0x1/"];
-    let [together, alone] =
-        [&texts[..], &alone].map(|texts| planned("all-drivers-acpi", &[], texts).render_plan());
-    insta::assert_snapshot!("events-all-drivers", format!("{together}\n{alone}"));
+    let device_event = ["nvidia_pcie_pmu_0_rc_4/event=0x4,src_bdf=0x0180,src_bdf_en=0x1/"];
+    let [together, alone_plan] = [&texts[..], &device_event]
+        .map(|texts| planned("all-drivers-acpi", &[], texts).render_plan());
+    insta::assert_snapshot!("events-all-drivers", format!("{together}\n{alone_plan}"));
 }
 
 /// The driver refuses an event with neither a port nor a device, and uses the port if both are
@@ -217,12 +223,13 @@ fn kunpeng_counts_all_root_ports_unless_told_which() {
     let texts = texts.map(|text| format!("{pmu}/{text}/"));
     let plan = planned("kunpeng-hip09", &[], &[&texts[0], &texts[1], &texts[2]]);
     insta::assert_snapshot!(brief(&plan).join("\n"));
-    let both = refused("kunpeng-hip09", &[], &[&format!("{pmu}/rx_mwr_flux,port=1,bdf=0x3900/")]);
-    assert!(both.contains("port") && both.contains("bdf"), "{both}");
+    let refused_both =
+        refused("kunpeng-hip09", &[], &[&format!("{pmu}/rx_mwr_flux,port=1,bdf=0x3900/")]);
+    assert!(refused_both.contains("port") && refused_both.contains("bdf"), "{refused_both}");
 }
 
 #[test]
-fn errors_say_what_is_wrong_and_what_was_meant() {
+fn errors_about_events_suggest_the_name_that_was_meant() {
     let cases: [(&str, &[&str], &[&str]); 21] = [
         ("vm-no-uncore", &["pcie"], &[]),
         ("vm-no-uncore", &["pci"], &[]),
@@ -260,7 +267,7 @@ fn errors_say_what_is_wrong_and_what_was_meant() {
 }
 
 /// A machine with two CPUs and PMUs with these files (path below the device directory, text).
-pub(crate) fn made(files: &[(&str, &str)]) -> (TempDir, Machine) {
+pub(crate) fn machine_with_files(files: &[(&str, &str)]) -> (TempDir, Machine) {
     let dir = tempfile::tempdir().unwrap();
     let cpus = ("../../../devices/system/cpu/online", "0-1\n");
     for (file, text) in files.iter().chain([&cpus]) {
@@ -273,21 +280,21 @@ pub(crate) fn made(files: &[(&str, &str)]) -> (TempDir, Machine) {
 }
 
 #[test]
-fn what_is_absent_is_one_line_and_all_of_it_with_all() {
+fn absent_pmus_are_one_line_unless_all_are_listed() {
     let catalog = Catalog::load_embedded().unwrap();
     let machine = captured("vm-no-uncore");
     let text = |all| {
         let view = View { shows_all: all, width: None };
         render_list(&machine, &catalog, What::All, ListForm::Text(view)).unwrap()
     };
-    let (some, all) = (text(false), text(true));
-    for other in ["nvidia_scf", "arm_cmn", "intel_imc"] {
-        assert!(!some.contains(other), "{some}");
-        let lines = all.lines().filter(|line| line.contains(other));
+    let (short_list, all) = (text(false), text(true));
+    for absent_pmu in ["nvidia_scf", "arm_cmn", "intel_imc"] {
+        assert!(!short_list.contains(absent_pmu), "{short_list}");
+        let lines = all.lines().filter(|line| line.contains(absent_pmu));
         assert!(lines.count() > 1, "{all}");
     }
-    let absent: Vec<_> = some.lines().filter(|line| line.starts_with("absent: ")).collect();
-    let [absent] = absent.as_slice() else { panic!("{some}") };
+    let absent: Vec<_> = short_list.lines().filter(|line| line.starts_with("absent: ")).collect();
+    let [absent] = absent.as_slice() else { panic!("{short_list}") };
     // It has PMUs of msr, software, disk and net.
     let families = catalog.families.len() - 4;
     assert!(absent.starts_with(&format!("absent: {families} known PMU families ")), "{absent}");

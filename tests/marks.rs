@@ -6,20 +6,17 @@
 #![expect(unsafe_code, reason = "rustix marks unshare(2) as unsafe for what files may do")]
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::MutexGuard;
-use std::thread::{sleep, spawn};
-use std::time::Duration;
+use std::thread::spawn;
 
-use rustix::fs::{FileType, Mode, mknodat};
 use rustix::process::Signal;
-use rustix::thread::{Uid, UnshareFlags, set_thread_res_uid, unshare_unsafe};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
+use uncore_trace::record::marks::send::{MarkAnswer, send_to_recorder};
+use uncore_trace::record::marks::wire::{MarkAct, Message};
 use uncore_trace::schema::{fabric, metadata};
 use uncore_trace::tables::reader::OpenTable;
 
@@ -31,7 +28,7 @@ use crate::skip::skip;
 
 /// Locks the machine, and makes a network namespace for this test's thread and its children; `None`
 /// if the test is skipped.
-fn alone() -> Option<MutexGuard<'static, ()>> {
+fn hold_machine() -> Option<MutexGuard<'static, ()>> {
     let machine = harness::machine()?;
     // SAFETY: of what the threads share only sockets are concerned, and this one has none.
     match unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
@@ -84,66 +81,43 @@ fn stop(mut recorder: Recorder) -> String {
     ended.stderr
 }
 
-fn mkfifo(path: &Path) {
-    mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-}
-
-/// Writes to a FIFO that has a reader.
-fn write(path: &Path, bytes: &[u8]) {
-    File::options().write(true).open(path).unwrap().write_all(bytes).unwrap();
-}
-
 #[test]
-fn instants_spans_and_lines_are_in_files_and_datasets() {
-    let Some(_machine) = alone() else { return };
+fn instants_and_spans_are_in_files_and_datasets() {
+    let Some(_machine) = hold_machine() else { return };
     for name in ["run.parquet", "run/"] {
         let place = Place::new();
-        let (output, fifo) = (place.path(name), place.path("fifo"));
-        mkfifo(&fifo);
-        let options = ["-p", "host", "--marks", fifo.to_str().unwrap()];
-        let recorder = Recorder::start(&output, &options);
+        let output = place.path(name);
+        let recorder = Recorder::start(&output, &["-p", "host"]);
         let begin = mono_ns();
         mark(["instant"]).ok();
         mark(["a span", "--begin"]).ok();
-        // The second write begins in the middle of the FIFO's second line.
-        write(&fifo, b"line\nbeg");
-        write(&fifo, b"in:of lines\n\n\xff\nend:nothing\nnot ended yet");
-        write(&fifo, b"\nend:of lines\n");
         let ended = mark(["a command", "--", "sh", "-c", "sleep 0.1; exit 7"]);
         assert_eq!((ended.code, ended.err.as_str()), (7, ""));
         mark(["a span", "--end"]).ok();
         mark(["open", "--begin"]).ok();
         let end = mono_ns();
-        let said = stop(recorder);
-        for words in
-            ["it has no text", "it is not UTF-8", "no span of that name", "3 marks were refused"]
-        {
-            assert!(said.contains(words), "{said}");
-        }
+        stop(recorder);
         let marks = marks(&output);
-        let mut found = brief(&marks);
-        found.sort_unstable();
+        let mut brief_marks = brief(&marks);
+        brief_marks.sort_unstable();
         assert_eq!(
-            found,
+            brief_marks,
             [
                 ("a command", "span", true, "command"),
                 ("a span", "span", true, "command"),
                 ("instant", "instant", false, "command"),
-                ("line", "instant", false, "fifo"),
-                ("not ended yet", "instant", false, "fifo"),
-                ("of lines", "span", true, "fifo"),
                 ("open", "span", false, "command"),
             ]
         );
-        let of = |name| marks.iter().find(|mark| mark.text == name).unwrap();
+        let mark_named = |name| marks.iter().find(|mark| mark.text == name).unwrap();
         for mark in &marks {
             assert!(
                 begin <= mark.begin_ns && mark.end_ns.unwrap_or(mark.begin_ns) <= end,
                 "{mark:?}"
             );
-            assert_eq!(mark.pid.is_some(), mark.source == "command", "{mark:?}");
+            assert!(mark.pid.is_some(), "{mark:?}");
         }
-        let (span, command) = (of("a span"), of("a command"));
+        let (span, command) = (mark_named("a span"), mark_named("a command"));
         assert!(command.end_ns.unwrap() - command.begin_ns >= 100_000_000, "{command:?}");
         assert!(span.begin_ns < command.begin_ns && command.end_ns < span.end_ns, "{marks:?}");
         assert_checked(&output);
@@ -155,8 +129,11 @@ fn instants_spans_and_lines_are_in_files_and_datasets() {
 fn spans_are_times(output: &Path, span: &Mark) {
     let time = format!("mark:{}", span.text);
     let output = output.to_str().unwrap();
-    let whole = run_ok(["report", output]);
-    assert!(whole.contains(" s  a command\n") && whole.contains("not ended  open\n"), "{whole}");
+    let report_text = run_ok(["report", output]);
+    assert!(
+        report_text.contains(" s  a command\n") && report_text.contains("not ended  open\n"),
+        "{report_text}"
+    );
     let lines = run_ok(["report", output, "--json", "--from", &time, "--to", &time]);
     let lines: Vec<serde_json::Value> =
         lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -173,13 +150,13 @@ fn spans_are_times(output: &Path, span: &Mark) {
 
 #[test]
 fn a_text_is_kept_as_it_is_and_a_long_one_refused() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let output = place.path("run.parquet");
     let recorder = Recorder::start(&output, &["-p", "host"]);
     let hostile = "a\u{1b}[2Jb\r\n\u{202e}<script>,\"";
     let longest = "é".repeat(512);
-    for text in [hostile, &longest, "begin:no line of a FIFO"] {
+    for text in [hostile, &longest, "begin:no span"] {
         mark([text]).ok();
     }
     for (long, bytes) in [(format!("{longest}x"), "1025"), ("x".repeat(64 << 10), "65536")] {
@@ -195,21 +172,21 @@ fn a_text_is_kept_as_it_is_and_a_long_one_refused() {
     stop(recorder);
     let marks = marks(&output);
     let texts: Vec<&str> = marks.iter().map(|mark| mark.text.as_str()).collect();
-    assert_eq!(texts, [hostile, &longest, "begin:no line of a FIFO", "not run"]);
+    assert_eq!(texts, [hostile, &longest, "begin:no span", "not run"]);
     let path = output.to_str().unwrap();
-    for shown in [vec!["report", path], vec!["report", path, "--marks", "--csv"]] {
-        let shown = run_ok(shown);
+    for report_args in [vec!["report", path], vec!["report", path, "--marks", "--csv"]] {
+        let printed = run_ok(report_args);
         let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
         assert!(
-            !shown.contains(steers) && shown.contains("a\\u{1b}[2Jb\\r\\n\\u{202e}<"),
-            "{shown}"
+            !printed.contains(steers) && printed.contains("a\\u{1b}[2Jb\\r\\n\\u{202e}<"),
+            "{printed}"
         );
     }
 }
 
 #[test]
 fn all_recordings_are_marked_or_the_one_that_is_named() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let command = ["x", "--", "touch", "ran"];
     for args in [&["x"][..], &["x", "--end"], &["x", "--pid", "1"], &command] {
@@ -221,11 +198,11 @@ fn all_recordings_are_marked_or_the_one_that_is_named() {
     let outputs = ["a.parquet", "b.parquet"].map(|name| place.path(name));
     let recorders = outputs.each_ref().map(|output| Recorder::start(output, &["-p", "host"]));
     let pids = recorders.each_ref().map(Recorder::pid);
-    let both = mark(["both"]);
-    assert!(both.code == 0 && both.err.contains("marked 2 recordings"), "{both:?}");
-    assert!(pids.iter().all(|pid| both.err.contains(&pid.to_string())), "{both:?}");
-    let one = mark(["one", "--pid", &pids[1].to_string()]);
-    assert_eq!((one.code, one.err.as_str()), (0, ""));
+    let mark_both = mark(["both"]);
+    assert!(mark_both.code == 0 && mark_both.err.contains("marked 2 recordings"), "{mark_both:?}");
+    assert!(pids.iter().all(|pid| mark_both.err.contains(&pid.to_string())), "{mark_both:?}");
+    let mark_one = mark(["one", "--pid", &pids[1].to_string()]);
+    assert_eq!((mark_one.code, mark_one.err.as_str()), (0, ""));
     // A span that is open in one recording is not open in the other.
     mark(["span", "--begin", "--pid", &pids[0].to_string()]).ok();
     let end = mark(["span", "--end"]);
@@ -233,41 +210,32 @@ fn all_recordings_are_marked_or_the_one_that_is_named() {
     let [first, second] = recorders;
     stop(first);
     stop(second);
-    let found = outputs.each_ref().map(|output| marks(output));
-    let texts = found
+    let marks_of_outputs = outputs.each_ref().map(|output| marks(output));
+    let texts = marks_of_outputs
         .each_ref()
         .map(|marks| marks.iter().map(|mark| mark.text.as_str()).collect::<Vec<_>>());
     assert_eq!(texts, [["both", "span"], ["both", "one"]]);
-    assert_eq!(found[0][0].begin_ns, found[1][0].begin_ns);
+    assert_eq!(marks_of_outputs[0][0].begin_ns, marks_of_outputs[1][0].begin_ns);
 }
 
 #[test]
-fn other_users_are_refused() {
-    let Some(_machine) = alone() else { return };
+fn marks_of_other_users_are_refused() {
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
-    let (output, fifo) = (place.path("run.parquet"), place.path("fifo"));
-    let options = ["-p", "host", "--marks", fifo.to_str().unwrap()];
-    let recorder = Recorder::start(&output, &options);
+    let output = place.path("run.parquet");
+    let recorder = Recorder::start(&output, &["-p", "host"]);
     let mut other = Command::new(place.tool_for_all());
     other.args(["mark", "not mine"]).uid(NOBODY).gid(NOBODY);
     let line = Answer::of(other.output().unwrap()).refused();
     assert!(line.contains("only root may mark it"), "{line}");
-    assert_eq!(fs::metadata(&fifo).unwrap().permissions().mode() & 0o777, 0o600);
-    let open = spawn(move || {
-        let nobody = Uid::from_raw(NOBODY);
-        set_thread_res_uid(nobody, nobody, nobody).unwrap();
-        File::options().write(true).open(fifo).unwrap_err()
-    });
-    assert_eq!(open.join().unwrap().kind(), ErrorKind::PermissionDenied);
     mark(["mine"]).ok();
     stop(recorder);
     assert_eq!(brief(&marks(&output)), [("mine", "instant", false, "command")]);
-    assert!(!place.path("fifo").exists());
 }
 
 #[test]
 fn a_killed_recorder_leaves_the_marks_of_its_last_flush_and_no_socket() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     for name in ["run.parquet", "run/"] {
         let place = Place::new();
         let output = place.path(name);
@@ -303,65 +271,26 @@ fn a_killed_recorder_leaves_the_marks_of_its_last_flush_and_no_socket() {
 
 #[test]
 fn marks_stay_where_a_recording_is_attributed_again() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let output = place.path("run");
     let recorder = Recorder::start(&place.path("run/"), &["-p", "host"]);
     mark(["it", "--", "sleep", "0.2"]).ok();
     stop(recorder);
-    let made = marks(&output);
-    assert_eq!(brief(&made), [("it", "span", true, "command")]);
+    let recorded_marks = marks(&output);
+    assert_eq!(brief(&recorded_marks), [("it", "span", true, "command")]);
     place.typed("attribute run/ --method residency -I 20ms -o again.parquet").ok();
-    assert_eq!(marks(&place.path("again.parquet")), made);
+    assert_eq!(marks(&place.path("again.parquet")), recorded_marks);
     place.typed("attribute run/ -o run/fabric.parquet --force").ok();
-    assert_eq!(marks(&output), made);
+    assert_eq!(marks(&output), recorded_marks);
     assert_checked(&output);
-}
-
-/// A line that the command wrote just before its end is read.
-#[test]
-fn a_fifo_is_made_and_removed_and_nothing_else_is_replaced() {
-    let Some(_machine) = alone() else { return };
-    let place = Place::new();
-    fs::write(place.path("file"), "kept").unwrap();
-    let cases = [
-        ("file", "name a FIFO"),
-        (".", "name a FIFO"),
-        ("no/such/directory", "cannot make the FIFO no/such/directory"),
-    ];
-    for (path, words) in cases {
-        let args = ["record", "-p", "host", "-o", "x.parquet", "--marks", path, "--", "true"];
-        let line = place.run(args).refused();
-        assert!(line.contains(words), "{line}");
-    }
-    let line = place.typed("record -p host -o - --marks made").refused();
-    assert!(line.contains("--marks needs a place for the marks"), "{line}");
-    assert_eq!(fs::read_to_string(place.path("file")).unwrap(), "kept");
-    assert!(!place.path("x.parquet").exists() && !place.path("made").exists());
-
-    mkfifo(&place.path("fifo"));
-    let script = "echo begin:it > fifo; sleep 0.3; echo end:it > fifo";
-    let record = ["record", "-p", "host", "-o", "x.parquet", "--marks", "fifo", "--", "sh", "-c"];
-    place.run(record.into_iter().chain([script])).recorded();
-    assert_eq!(brief(&marks(&place.path("x.parquet"))), [("it", "span", true, "fifo")]);
-    assert!(place.path("fifo").exists());
-
-    let (output, made) = (place.path("y.parquet"), place.path("made"));
-    let recorder = Recorder::start(&output, &["-p", "host", "--marks", made.to_str().unwrap()]);
-    write(&made, b"begin:it\nfirst\n");
-    write(&made, b"end:it\n");
-    sleep(Duration::from_millis(200));
-    stop(recorder);
-    assert!(!made.exists());
-    let expected = [("it", "span", true, "fifo"), ("first", "instant", false, "fifo")];
-    assert_eq!(brief(&marks(&output)), expected);
 }
 
 /// The metadata of a stream are written before there are marks; setting one is an error that says
 /// so.
 #[test]
 fn a_stream_has_no_place_for_marks() {
-    let Some(_machine) = alone() else { return };
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
     let mut stream = place.tool(["record", "-p", "host", "-o", "-", "--", "sleep", "600"]);
     let mut stream = harness::subject::Measurement::start(&mut stream);
@@ -373,35 +302,39 @@ fn a_stream_has_no_place_for_marks() {
     });
     assert!(line.contains("a stream, which has no place for marks"), "{line}");
     stream.signal(Signal::TERM);
-    let (code, said) = stream.wait();
-    assert!(matches!(code, Some(0 | 1)), "{said}");
+    let (code, stderr) = stream.wait();
+    assert!(matches!(code, Some(0 | 1)), "{stderr}");
 }
 
-/// Lines are accepted up to a limit, and the recording continues.
+/// A program may send marks faster than a recording takes them.
 #[test]
-fn a_flood_of_lines_is_counted_and_the_recording_is_whole() {
-    let Some(_machine) = alone() else { return };
+fn a_flood_of_marks_is_counted_and_the_recording_is_whole() {
+    let Some(_machine) = hold_machine() else { return };
     let place = Place::new();
-    let (output, fifo) = (place.path("run/"), place.path("fifo"));
-    mkfifo(&fifo);
-    let recorder = Recorder::start(&output, &["-p", "host", "--marks", fifo.to_str().unwrap()]);
-    let line = format!("{}\n", "x".repeat(1023));
-    write(&fifo, line.repeat(20_000).as_bytes());
-    write(&fifo, vec![b'y'; 1 << 20].as_slice());
-    write(&fifo, b"\nthe last\n");
-    sleep(Duration::from_millis(1500));
-    write(&fifo, b"after it\n");
-    let said = stop(recorder);
-    let found = marks(&output);
-    let lost: i64 = rows::losses(&output)
+    let output = place.path("run/");
+    let recorder = Recorder::start(&output, &["-p", "host"]);
+    let message = |text: &str| {
+        let (act, text) = (MarkAct::Instant, text.to_owned());
+        Message { act, mono_ns: mono_ns(), text, id: None }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..5000 {
+        match runtime.block_on(send_to_recorder(recorder.pid(), &message("flood"))).unwrap() {
+            MarkAnswer::Taken => taken += 1,
+            MarkAnswer::Refused(reason) => {
+                assert!(reason.contains("at most 1000 marks in a second"), "{reason}");
+                refused += 1;
+            }
+            MarkAnswer::Gone => panic!("the recorder has ended"),
+        }
+    }
+    let stderr = stop(recorder);
+    let lost: i64 = rows::read_losses(&output)
         .iter()
         .filter(|loss| loss.cause == "mark_lost")
         .map(|loss| loss.count)
         .sum();
-    assert_eq!(found.len() as i64 + lost, 20_003, "{said}");
-    assert!((1000..20_000).contains(&found.len()), "{}", found.len());
-    assert_eq!(found.last().unwrap().text, "after it");
-    assert!(said.contains("it is longer than 1024 bytes"), "{said}");
-    assert!(said.matches("warning: ").count() <= 3, "{said}");
+    assert_eq!((marks(&output).len(), lost), (taken, refused), "{stderr}");
     assert_checked(&output);
 }

@@ -25,25 +25,33 @@ use crate::machines::{request, unpacked};
 /// A tree in which each of these functions, by its path in `sys/devices`, has a file of InfiniBand,
 /// and a process has those open that are `true`.
 fn hold(root: &Path, functions: &[(&str, bool)]) {
-    let at = |path: String| {
+    let file_in_tree = |path: String| {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         path
     };
-    fs::write(at("proc/devices".to_owned()), "Character devices:\n231 infiniband_verbs\n").unwrap();
+    fs::write(
+        file_in_tree("proc/devices".to_owned()),
+        "Character devices:\n231 infiniband_verbs\n",
+    )
+    .unwrap();
     for (minor, (function, is_held)) in functions.iter().enumerate() {
         let place = format!("{function}/infiniband_verbs/uverbs{minor}");
-        symlink(format!("../../devices/{place}"), at(format!("sys/dev/char/231:{minor}"))).unwrap();
+        symlink(
+            format!("../../devices/{place}"),
+            file_in_tree(format!("sys/dev/char/231:{minor}")),
+        )
+        .unwrap();
         let name = format!("infiniband/uverbs{minor}");
-        let uevent = at(format!("sys/devices/{place}/uevent"));
+        let uevent = file_in_tree(format!("sys/devices/{place}/uevent"));
         fs::write(uevent, format!("DEVNAME={name}\n")).unwrap();
         if *is_held {
-            symlink(format!("/dev/{name}"), at(format!("proc/77/fd/{minor}"))).unwrap();
+            symlink(format!("/dev/{name}"), file_in_tree(format!("proc/77/fd/{minor}"))).unwrap();
         }
     }
 }
 
-fn asked(machine: &Machine, groups: &[&str], events: &[&str]) -> PlanRequest {
+fn split_request(machine: &Machine, groups: &[&str], events: &[&str]) -> PlanRequest {
     PlanRequest {
         per_device: Some(SeparateFunctions::find_functions(&machine.root)),
         ..request(groups, events)
@@ -52,18 +60,18 @@ fn asked(machine: &Machine, groups: &[&str], events: &[&str]) -> PlanRequest {
 
 /// Of each counter of a PMU: number in it, event, config words, functions, number of the whole and
 /// of the leader, `alone` if its group is exclusive.
-fn shown(plan: &Plan, pmu: &str) -> Vec<String> {
-    let its = plan.counters.iter().filter(|counter| counter.pmu == pmu);
-    let first = its.clone().map(|counter| counter.id).min().unwrap_or_default();
+fn counter_lines(plan: &Plan, pmu: &str) -> Vec<String> {
+    let pmu_counters = plan.counters.iter().filter(|counter| counter.pmu == pmu);
+    let first = pmu_counters.clone().map(|counter| counter.id).min().unwrap_or_default();
     let id = |id: Option<u32>| id.map_or_else(|| "-".to_owned(), |id| (id - first).to_string());
-    its.map(|c| {
+    pmu_counters.map(|c| {
         let [config, config1, config2, ..] = c.config;
         let functions: Vec<_> = c.functions.iter().map(ToString::to_string).collect();
         let functions = functions.join("+");
         let (part_of, leader) = (id(c.part_of), id(c.leader));
-        let alone = if c.exclusive { " alone" } else { "" };
+        let exclusivity = if c.exclusive { " alone" } else { "" };
         format!(
-            "{} {} {config:#x},{config1:#x},{config2:#x} [{functions}] of {part_of} leader {leader}{alone}",
+            "{} {} {config:#x},{config1:#x},{config2:#x} [{functions}] of {part_of} leader {leader}{exclusivity}",
             c.id - first,
             c.event
         )
@@ -89,9 +97,9 @@ const T410: [&str; 3] = [
 fn tegra_has_a_counter_of_each_held_function() {
     let (dir, machine) = tegra(true);
     hold(dir.path(), &[(T410[0], false), (T410[1], true), (T410[2], true)]);
-    let plan = planned(&machine, &asked(&machine, &["pcie"], &[]));
+    let plan = planned(&machine, &split_request(&machine, &["pcie"], &[]));
     assert_eq!(
-        shown(&plan, "nvidia_pcie_pmu_0_rc_4"),
+        counter_lines(&plan, "nvidia_pcie_pmu_0_rc_4"),
         [
             "0 rd_bytes 0x0,0xff,0x1f [] of - leader - alone",
             "1 rd_bytes 0x0,0x1020000,0x1f [0002:02:00.0] of 0 leader - alone",
@@ -120,10 +128,10 @@ fn tegra_has_a_counter_of_each_held_function() {
     let links: Vec<_> = plan.links.iter().map(|link| link.name.as_str()).collect();
     assert!(links.contains(&"PCIe eth0") && links.contains(&"PCIe eth1"), "{links:?}");
     // The clock and latencies are of the whole.
-    let plan = planned(&machine, &asked(&machine, &["pcie", "latency"], &[]));
-    let of =
+    let plan = planned(&machine, &split_request(&machine, &["pcie", "latency"], &[]));
+    let counts_function_bytes =
         |c: &&uncore_trace::plan::Counter| !c.functions.is_empty() && c.event.contains("bytes");
-    assert_eq!(plan.counters.iter().filter(of).count(), 4);
+    assert_eq!(plan.counters.iter().filter(counts_function_bytes).count(), 4);
     assert_eq!(plan.counters.iter().filter(|c| !c.functions.is_empty()).count(), 4);
 }
 
@@ -142,7 +150,7 @@ fn record_shows_the_plan_of_a_tree() {
     assert!(counters.iter().all(|line| line.contains("src_bdf=0x201,src_bdf_en=0x1")), "{text}");
     let json = ok(&["--json"]);
     let plan: Plan = serde_json::from_str(&json).unwrap();
-    let parts: Vec<_> = plan.counters.iter().filter(|its| its.part_of.is_some()).collect();
+    let parts: Vec<_> = plan.counters.iter().filter(|counter| counter.part_of.is_some()).collect();
     assert!(parts.len() == 2 && json.contains(r#""0002:02:00.1""#), "{json}");
     // Without a holder: all that have a device file.
     fs::remove_dir_all(dir.path().join("proc/77")).unwrap();
@@ -159,16 +167,16 @@ fn record_shows_the_plan_of_a_tree() {
 
 /// Which root complex it is below is in a part of the configuration that only root can read.
 #[test]
-fn tegra_says_what_it_cannot_read() {
+fn a_tegra_without_readable_ports_is_refused_with_the_reason() {
     let (dir, machine) = tegra(false);
     hold(dir.path(), &[(T410[1], true)]);
-    let error = refused(&machine, &asked(&machine, &["pcie"], &[]));
+    let error = refused(&machine, &split_request(&machine, &["pcie"], &[]));
     assert!(error.contains("0002:02:00.0 is below root port 0002:00:02.0"), "{error}");
     assert!(error.contains("takes root to read"), "{error}");
     // Nothing of memory is of a device.
     let (dir, machine) = tegra(true);
     hold(dir.path(), &[(T410[1], true)]);
-    let error = refused(&machine, &asked(&machine, &["mem"], &[]));
+    let error = refused(&machine, &split_request(&machine, &["mem"], &[]));
     assert!(error.contains("the PMUs that have one count other events"), "{error}");
 }
 
@@ -179,7 +187,7 @@ fn grace_has_a_counter_of_each_root_port_with_a_held_function() {
     let disk = "pci0008:00/0008:00:00.0/0008:01:00.0";
     let card = "pci0018:00/0018:00:00.0/0018:01:00.0";
     hold(dir.path(), &[(disk, true), (card, true)]);
-    let plan = planned(&machine, &asked(&machine, &["pcie"], &[]));
+    let plan = planned(&machine, &split_request(&machine, &["pcie"], &[]));
     for (pmu, functions) in
         [("nvidia_pcie_pmu_0", "0008:01:00.0"), ("nvidia_pcie_pmu_1", "0018:01:00.0+0018:01:00.1")]
     {
@@ -198,7 +206,7 @@ fn grace_has_a_counter_of_each_root_port_with_a_held_function() {
             ]
         })
         .collect();
-        assert_eq!(shown(&plan, pmu), expected);
+        assert_eq!(counter_lines(&plan, pmu), expected);
     }
     let noted = notes(&plan);
     assert!(
@@ -214,8 +222,8 @@ fn grace_has_a_counter_of_each_root_port_with_a_held_function() {
     );
     // A metric is of each part.
     let metrics = vec!["pcie_read_bandwidth".to_owned()];
-    let asked = PlanRequest { metrics, ..asked(&machine, &[], &[]) };
-    let plan = planned(&machine, &asked);
+    let plan_request = PlanRequest { metrics, ..split_request(&machine, &[], &[]) };
+    let plan = planned(&machine, &plan_request);
     assert!(plan.metrics.iter().all(|metric| metric.filter == "root_port=0x100"));
     assert_eq!(plan.metrics.len(), 2);
 }
@@ -229,9 +237,9 @@ fn kunpeng_has_a_counter_of_each_held_function() {
         &[(&format!("{port}/0000:39:00.0"), true), (&format!("{port}/0000:39:00.1"), true)],
     );
     let machine = discover::machine(dir.path()).unwrap();
-    let plan = planned(&machine, &asked(&machine, &["pcie"], &[]));
+    let plan = planned(&machine, &split_request(&machine, &["pcie"], &[]));
     assert_eq!(
-        shown(&plan, "hisi_pcie0_core1"),
+        counter_lines(&plan, "hisi_pcie0_core1"),
         [
             "0 tx_cpl_flux 0x1005,0x400,0xffff [] of - leader -",
             "1 tx_cpl_flux 0x1005,0x400,0x39000000 [0000:39:00.0] of 0 leader -",
@@ -241,7 +249,7 @@ fn kunpeng_has_a_counter_of_each_held_function() {
             "5 rx_mwr_flux 0x104,0x400,0x39010000 [0000:39:00.1] of 3 leader -",
         ]
     );
-    assert!(shown(&plan, "hisi_pcie0_core0").iter().all(|text| text.contains("[] of -")));
+    assert!(counter_lines(&plan, "hisi_pcie0_core0").iter().all(|text| text.contains("[] of -")));
     // 6 of its 8 counters.
     assert!(!plan.notes.iter().any(|note| note.contains("of the time")), "{:?}", plan.notes);
 }
@@ -256,8 +264,8 @@ fn kunpeng_has_too_few_counters_for_many_functions() {
         paths.iter().map(|path| (path.as_str(), NIC, 0x19e5, None)).collect();
     let (dir, machine) = with_devices("kunpeng-hip09", &functions, &[]);
     hold(dir.path(), &paths.iter().map(|path| (path.as_str(), true)).collect::<Vec<_>>());
-    let plan = planned(&machine, &asked(&machine, &["pcie"], &[]));
-    assert_eq!(shown(&plan, "hisi_pcie0_core0").len(), 12);
+    let plan = planned(&machine, &split_request(&machine, &["pcie"], &[]));
+    assert_eq!(counter_lines(&plan, "hisi_pcie0_core0").len(), 12);
     let noted = plan.notes.iter().any(|note| {
         note.contains("12 events may share 8 counters of hisi_pcie0_core0") && note.contains("67 %")
     });
@@ -311,17 +319,17 @@ fn hns3_has_a_counter_of_each_held_function() {
     }
     let machine = discover::machine(dir.path()).unwrap();
     let events = ["hns3_pmu_sicl/bw_ssu_rpu_byte_num/", "hns3_pmu_sicl/bw_ssu_egu_byte_num/"];
-    let plan = planned(&machine, &asked(&machine, &[], &events));
+    let plan = planned(&machine, &split_request(&machine, &[], &events));
     assert_eq!(
-        shown(&plan, "hns3_pmu_sicl_0"),
+        counter_lines(&plan, "hns3_pmu_sicl_0"),
         [
             "0 bw_ssu_rpu_byte_num 0x2,0x10000000000000,0x0 [] of - leader -",
             "1 bw_ssu_rpu_byte_num 0x2,0xffff390100,0x0 [0000:39:00.1] of 0 leader -",
             "2 bw_ssu_egu_byte_num 0x1,0x10000000000000,0x0 [] of - leader -",
         ]
     );
-    assert!(shown(&plan, "hns3_pmu_sicl_2").iter().all(|text| text.contains("[] of -")));
-    let error = refused(&machine, &asked(&machine, &[], &events[1..]));
+    assert!(counter_lines(&plan, "hns3_pmu_sicl_2").iter().all(|text| text.contains("[] of -")));
+    let error = refused(&machine, &split_request(&machine, &[], &events[1..]));
     assert!(error.contains("--per device narrows nothing"), "{error}");
 }
 
@@ -333,7 +341,7 @@ type Kind<'a> = (&'a str, &'a [(&'a str, u32)], [&'a str; 2]);
 #[test]
 fn hns3_filters_functions_of_the_events_that_can() {
     let catalog = Catalog::load_embedded().unwrap();
-    let family = catalog.families.iter().find(|its| its.family == "hns3_pmu").unwrap();
+    let family = catalog.families.iter().find(|candidate| candidate.family == "hns3_pmu").unwrap();
     let ports = family.ports.as_ref().unwrap();
     let can = |event: &str| {
         ports.events.iter().any(|glob| uncore_trace::catalog::pattern::matches_event(glob, event))
@@ -444,22 +452,22 @@ fn an_smmu_has_a_counter_of_each_held_function() {
     let machine = discover::machine(dir.path()).unwrap();
     let events = ["smmuv3_pmcg_*/transaction/", "smmuv3_pmcg_*/cycles/"];
     // Without the table, which only root can read.
-    let error = refused(&machine, &asked(&machine, &[], &events));
+    let error = refused(&machine, &split_request(&machine, &[], &events));
     assert!(error.contains("--per device narrows nothing") && error.contains("IORT"), "{error}");
     let tables = dir.path().join("sys/firmware/acpi/tables");
     fs::create_dir_all(&tables).unwrap();
     fs::write(tables.join("IORT"), iort()).unwrap();
     let machine = discover::machine(dir.path()).unwrap();
-    let plan = planned(&machine, &asked(&machine, &[], &events));
+    let plan = planned(&machine, &split_request(&machine, &[], &events));
     assert_eq!(
-        shown(&plan, "smmuv3_pmcg_2b442"),
+        counter_lines(&plan, "smmuv3_pmcg_2b442"),
         [
             "0 transaction 0x1,0x0,0x0 [] of - leader -",
             "1 transaction 0x1,0x200010200,0x0 [0002:02:00.0] of 0 leader -",
             "2 cycles 0x0,0x0,0x0 [] of - leader -",
         ]
     );
-    assert!(shown(&plan, "smmuv3_pmcg_2b462").iter().all(|text| text.contains("[] of -")));
+    assert!(counter_lines(&plan, "smmuv3_pmcg_2b462").iter().all(|text| text.contains("[] of -")));
 }
 
 /// A root port of Yitian has no filter: its counter is that of a function if nothing else is below
@@ -468,15 +476,21 @@ fn an_smmu_has_a_counter_of_each_held_function() {
 fn yitian_counts_a_function_that_is_alone() {
     let port = "pci0001:00/0001:00:00.0";
     let (disk, card) = (format!("{port}/0001:01:00.0"), format!("{port}/0001:01:00.1"));
-    let alone: [Function<'_>; 2] = [(port, BRIDGE, 0x1ded, None), (&disk, NVME, 0x1ded, None)];
-    let (dir, machine) = with_devices("yitian", &alone, &[]);
+    let functions_alone: [Function<'_>; 2] =
+        [(port, BRIDGE, 0x1ded, None), (&disk, NVME, 0x1ded, None)];
+    let (dir, machine) = with_devices("yitian", &functions_alone, &[]);
     hold(dir.path(), &[(&disk, true)]);
-    let plan = planned(&machine, &asked(&machine, &["pcie"], &[]));
-    assert!(plan.counters.iter().all(|its| its.functions.is_empty() && its.part_of.is_none()));
+    let plan = planned(&machine, &split_request(&machine, &["pcie"], &[]));
+    assert!(
+        plan.counters
+            .iter()
+            .all(|counter| counter.functions.is_empty() && counter.part_of.is_none())
+    );
     assert!(!notes(&plan).contains("no filter"), "{}", notes(&plan));
-    let both = [alone[0], alone[1], (card.as_str(), NIC, 0x1ded, None)];
-    let (dir, machine) = with_devices("yitian", &both, &[]);
+    let three_functions =
+        [functions_alone[0], functions_alone[1], (card.as_str(), NIC, 0x1ded, None)];
+    let (dir, machine) = with_devices("yitian", &three_functions, &[]);
     hold(dir.path(), &[(&disk, true)]);
-    let error = refused(&machine, &asked(&machine, &["pcie"], &[]));
+    let error = refused(&machine, &split_request(&machine, &["pcie"], &[]));
     assert!(error.contains("no filter for 0001:01:00.0"), "{error}");
 }

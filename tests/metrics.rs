@@ -50,8 +50,11 @@ fn value(
         let counter = &plan.counters[id as usize];
         Some(raw.get(counter.event.to_lowercase().as_str())? * counter.scale)
     };
-    let instances: Vec<_> =
-        plan.metrics.iter().filter(|its| its.name == metric && pick(its)).collect();
+    let instances: Vec<_> = plan
+        .metrics
+        .iter()
+        .filter(|planned_metric| planned_metric.name == metric && pick(planned_metric))
+        .collect();
     assert!(!instances.is_empty(), "{metric} is not in the plan");
     match evaluate_metric(&instances, &count, seconds * 1e9) {
         MetricValue::Number(value) => value,
@@ -66,39 +69,45 @@ fn about(value: f64, expected: f64, part: f64) {
 
 /// NVIDIA Grace Performance Tuning Guide: beats of 32 bytes, and a device's reads in 1.97 s.
 #[test]
-fn grace_measurements_as_published() {
+fn published_grace_measurements_are_reproduced() {
     let plan = planned("grace-2s", &["mem_read_bandwidth", "remote_mem_read_bandwidth"]);
-    let (one, other) =
-        (|its: &PlannedMetric| its.socket == Some(0), |its: &PlannedMetric| its.socket == Some(1));
+    let (on_socket_0, on_socket_1) = (
+        |planned_metric: &PlannedMetric| planned_metric.socket == Some(0),
+        |planned_metric: &PlannedMetric| planned_metric.socket == Some(1),
+    );
     let beats = [("cmem_rd_data", 35_572_420.0)];
-    about(value(&plan, "mem_read_bandwidth", one, &beats, 1.0), 1.138_317_440, 1e-12);
+    about(value(&plan, "mem_read_bandwidth", on_socket_0, &beats, 1.0), 1.138_317_440, 1e-12);
     let beats = [("remote_socket_rd_data", 36_189_087.0), ("cmem_rd_data", 33_542_984.0)];
-    about(value(&plan, "remote_mem_read_bandwidth", other, &beats, 1.0), 1.158_050_784, 1e-12);
-    about(value(&plan, "mem_read_bandwidth", one, &beats, 1.0), 1.073_375_488, 1e-12);
+    about(
+        value(&plan, "remote_mem_read_bandwidth", on_socket_1, &beats, 1.0),
+        1.158_050_784,
+        1e-12,
+    );
+    about(value(&plan, "mem_read_bandwidth", on_socket_0, &beats, 1.0), 1.073_375_488, 1e-12);
     about(value(&plan, "mem_read_bandwidth", |_| true, &beats, 1.0), 2.0 * 1.073_375_488, 1e-12);
 
     let plan = planned("grace-2s", &["pcie_read_bandwidth"]);
     let bytes = [("rd_bytes_loc", 1_168_472_064.0), ("rd_bytes_rem", 0.0)];
-    let pcie = value(&plan, "pcie_read_bandwidth", one, &bytes, 1.966_391_711);
+    let pcie = value(&plan, "pcie_read_bandwidth", on_socket_0, &bytes, 1.966_391_711);
     about(pcie, 0.594, 0.001);
 
     let plan = planned("grace-2s", &["c2c_bandwidth"]);
     let bytes = [("rd_bytes_loc", 4_234_927_104.0), ("wr_bytes_loc", 201_326_592.0)];
-    let c2c0 = |its: &PlannedMetric| its.pmu == "nvidia_nvlink_c2c0_pmu_0";
+    let c2c0 = |planned_metric: &PlannedMetric| planned_metric.pmu == "nvidia_nvlink_c2c0_pmu_0";
     about(value(&plan, "c2c_bandwidth", c2c0, &bytes, 1.0), 4.436_253_696, 1e-12);
 }
 
 /// Alibaba Cloud's guides to the Yitian 710: fio read 8590 MB, and 4 links at 1.8 GHz.
 #[test]
-fn yitian_measurements_as_published() {
+fn published_yitian_measurements_are_reproduced() {
     // The names of the Cloud Kernel for the root port, with its units of 16 bytes.
     let mut machine = captured("yitian");
     let ports = machine.pmus.iter_mut().filter(|pmu| pmu.name.starts_with("dwc_rootport"));
-    for (at, port) in ports.enumerate() {
-        port.name = format!("pcie_bdf_{}00000", at + 1);
+    for (index, port) in ports.enumerate() {
+        port.name = format!("pcie_bdf_{}00000", index + 1);
     }
     let plan = try_plan(&machine, &["pcie_*"]).unwrap();
-    let port = |its: &PlannedMetric| its.pmu == "pcie_bdf_100000";
+    let port = |planned_metric: &PlannedMetric| planned_metric.pmu == "pcie_bdf_100000";
     let payload = |rx, tx| [("rx_pcie_tlp_data_payload", rx), ("tx_pcie_tlp_data_payload", tx)];
     let (read, write) = ("pcie_read_bandwidth", "pcie_write_bandwidth");
     about(value(&plan, write, port, &payload(536_910_432.0, 0.0), 1.0), 8.590, 1e-4);
@@ -109,14 +118,17 @@ fn yitian_measurements_as_published() {
 
     // The driver of Linux converts counts to bytes.
     let plan = planned("yitian", &["pcie_*"]);
-    let port = |its: &PlannedMetric| its.pmu == "dwc_rootport_10000";
+    let port = |planned_metric: &PlannedMetric| planned_metric.pmu == "dwc_rootport_10000";
     let payload = payload(536_910_432.0 * 16.0, 0.0);
     about(value(&plan, write, port, &payload, 1.0), 8.590, 1e-4);
 
     // Each of the four links between the dies has a quarter of the count of all.
     let plan = planned("yitian", &["d2d_tx_bandwidth"]);
     let each = [("ccla_tx_cxs", 810_164_744.0)];
-    let (die, seconds) = (|its: &PlannedMetric| its.pmu == "arm_cmn_0", 12_213_460_910.0 / 1.8e9);
+    let (die, seconds) = (
+        |planned_metric: &PlannedMetric| planned_metric.pmu == "arm_cmn_0",
+        12_213_460_910.0 / 1.8e9,
+    );
     about(value(&plan, "d2d_tx_bandwidth", die, &each, seconds), 15.28, 1e-3);
     assert_eq!(plan.counters.len(), 8);
     let plan = planned("yitian", &["c2c_*", "mesh_frequency"]);
@@ -132,7 +144,7 @@ fn yitian_measurements_as_published() {
 
 /// By the formulas as published, with distinct counts for all events.
 #[test]
-fn formulas_of_the_guides() {
+fn metrics_have_the_values_of_the_published_formulas() {
     let grace = planned("grace-2s", &["mem_*", "socket_1_*", "pcie_*", "c2c_*"]);
     let counts = [
         ("cycles", 3.2e9),
@@ -152,7 +164,9 @@ fn formulas_of_the_guides() {
         ("rd_cum_outs_rem", 3.0e10),
     ];
     let socket = |family: &'static str| {
-        move |its: &PlannedMetric| its.family == family && its.socket == Some(0)
+        move |planned_metric: &PlannedMetric| {
+            planned_metric.family == family && planned_metric.socket == Some(0)
+        }
     };
     let t = 2.0;
     for (metric, family, expected) in [
@@ -173,8 +187,9 @@ fn formulas_of_the_guides() {
     ] {
         about(value(&grace, metric, socket(family), &counts, t), expected, 1e-12);
         // Equal counts on both sockets give the same value for both.
-        let both = value(&grace, metric, |its| its.family == family, &counts, t);
-        about(both, expected, 1e-12);
+        let over_both_sockets =
+            value(&grace, metric, |planned_metric| planned_metric.family == family, &counts, t);
+        about(over_both_sockets, expected, 1e-12);
     }
 
     let t410 = planned("t410-2s", &["*_latency", "*_rate"]);
@@ -195,7 +210,11 @@ fn formulas_of_the_guides() {
         ("mem_write_request_rate", "nvidia_ucf", 0.25),
         ("pcie_target_write_request_rate", "nvidia_pcie_tgt", 0.015),
     ] {
-        about(value(&t410, metric, |its| its.family == family, &counts, t), expected, 1e-12);
+        about(
+            value(&t410, metric, |planned_metric| planned_metric.family == family, &counts, t),
+            expected,
+            1e-12,
+        );
     }
 }
 
@@ -326,13 +345,14 @@ const CORE_METRICS: &[(&str, f64)] = &[
 
 /// The core list, on a core whose kernel names every event the formulas need.
 #[test]
-fn core_formulas_of_the_guide() {
+fn core_metrics_have_the_values_of_the_published_formulas() {
     let mut machine = captured("grace-2s");
     let core = machine.pmus.iter_mut().find(|pmu| pmu.name == "armv8_pmuv3").unwrap();
     let event = core.events["cpu_cycles"].clone();
-    for (at, name) in CORE_EVENTS.iter().enumerate() {
+    for (index, name) in CORE_EVENTS.iter().enumerate() {
         let mut event = event.clone();
-        event.terms[0].value = uncore_trace::discover::event::AliasValue::Number(at as u64 + 0x100);
+        event.terms[0].value =
+            uncore_trace::discover::event::AliasValue::Number(index as u64 + 0x100);
         core.events.insert((*name).to_owned(), event);
     }
     core.processor = Some("0x00000000410fd4f0".to_owned());
@@ -345,7 +365,11 @@ fn core_formulas_of_the_guide() {
     }
     // Operations of four CPUs are summed.
     for (metric, expected) in flops {
-        about(value(&plan, metric, |its| its.cpu == 0, CORE_COUNTS, 2.0), expected, 1e-12);
+        about(
+            value(&plan, metric, |planned_metric| planned_metric.cpu == 0, CORE_COUNTS, 2.0),
+            expected,
+            1e-12,
+        );
         about(value(&plan, metric, |_| true, CORE_COUNTS, 2.0), 4.0 * expected, 1e-12);
     }
 }
@@ -393,7 +417,9 @@ fn every_name_of_a_formula_is_known() {
         let pmus: Vec<_> = machines
             .iter()
             .flat_map(|machine| &machine.pmus)
-            .filter(|pmu| catalog.family_of(pmu).is_some_and(|its| its.family == family.family))
+            .filter(|pmu| {
+                catalog.family_of(pmu).is_some_and(|candidate| candidate.family == family.family)
+            })
             .collect();
         let base = catalog.families.iter().find(|f| Some(&f.family) == family.events_of.as_ref());
         // Metrics with the vendor's names are compared with the vendor's events where they are
@@ -401,22 +427,23 @@ fn every_name_of_a_formula_is_known() {
         for metric in family.metrics.iter().filter(|metric| !metric.vendor) {
             for name in metric.formula.distinct_names() {
                 let named = family.events.iter().chain(base.iter().flat_map(|base| &base.events));
-                let known = name == DURATION_NS
+                let is_known = name == DURATION_NS
                     || metric.inputs.contains_key(name)
                     || family.constants.iter().any(|constant| constant.name == name)
-                    || named.flat_map(|event| &event.names).any(|known| known == name)
+                    || named.flat_map(|event| &event.names).any(|event_name| event_name == name)
                     || pmus
                         .iter()
                         .any(|pmu| PmuWords::new(&catalog, pmu).find_event(name).is_some())
-                    || ELSEWHERE.iter().any(|known| name.starts_with(known))
-                    || family.family == "arm_core" && ARM.split(' ').any(|known| known == name)
+                    || ELSEWHERE.iter().any(|prefix| name.starts_with(prefix))
+                    || family.family == "arm_core"
+                        && ARM.split(' ').any(|event_name| event_name == name)
                     || family.family == "pcie_bdf" && name.ends_with("_pcie_tlp_data_payload")
                     || ["unc_m2m_", "unc_b2cmi_", "unc_cxl"]
                         .iter()
-                        .any(|known| name.starts_with(known))
+                        .any(|prefix| name.starts_with(prefix))
                     || family.family == "intel_imc_free_running"
                         && ["read", "write"].contains(&name);
-                if !known {
+                if !is_known {
                     unknown.push(format!("{}: {}: {name}", family.family, metric.name));
                 }
             }
@@ -429,12 +456,12 @@ fn every_name_of_a_formula_is_known() {
 #[test]
 fn the_inputs_of_a_ratio_are_a_group() {
     let plan = planned("grace-2s", &["pcie_read_latency_local", "pcie_read_utilization"]);
-    let of = |pmu: &str| -> Vec<_> {
-        let its = plan.counters.iter().filter(|counter| counter.pmu == pmu);
-        its.map(|counter| (counter.event.as_str(), counter.leader)).collect()
+    let events_and_leaders = |pmu: &str| -> Vec<_> {
+        let pmu_counters = plan.counters.iter().filter(|counter| counter.pmu == pmu);
+        pmu_counters.map(|counter| (counter.event.as_str(), counter.leader)).collect()
     };
     assert_eq!(
-        of("nvidia_pcie_pmu_0"),
+        events_and_leaders("nvidia_pcie_pmu_0"),
         [
             ("rd_cum_outs_loc", None),
             ("rd_req_loc", Some(0)),
@@ -442,7 +469,7 @@ fn the_inputs_of_a_ratio_are_a_group() {
             ("rd_req_rem", Some(0))
         ]
     );
-    assert_eq!(of("nvidia_pcie_pmu_1")[0].1, None);
+    assert_eq!(events_and_leaders("nvidia_pcie_pmu_1")[0].1, None);
     assert_eq!(plan.counters.len(), 8, "an event of two metrics is one counter");
 
     // A bandwidth has one input and needs no group; a PMU without groups gets none.
@@ -482,16 +509,17 @@ fn groups_that_the_user_typed_keep_their_members() {
     let text = format!("{{{pmu}/rd_req_loc/,{pmu}/wr_req_loc/}}");
     let request = request(&[&text], &["pcie_read_utilization"]);
     let plan = plan(&captured("grace-2s"), &Catalog::load_embedded().unwrap(), &request).unwrap();
-    let its = plan.counters.iter().filter(|counter| counter.pmu == pmu);
-    let its: Vec<_> = its.map(|counter| (counter.event.as_str(), counter.leader)).collect();
-    let rest = plan.counters.iter().find(|c| c.pmu == pmu && c.event == "rd_req_rem").unwrap();
+    let pmu_counters = plan.counters.iter().filter(|counter| counter.pmu == pmu);
+    let typed_members: Vec<_> =
+        pmu_counters.map(|counter| (counter.event.as_str(), counter.leader)).collect();
+    let remaining = plan.counters.iter().find(|c| c.pmu == pmu && c.event == "rd_req_rem").unwrap();
     assert_eq!(
-        its,
+        typed_members,
         [
             ("rd_req_loc", None),
             ("wr_req_loc", Some(0)),
             ("rd_req_rem", None),
-            ("cycles", Some(rest.id))
+            ("cycles", Some(remaining.id))
         ]
     );
 }
@@ -509,7 +537,7 @@ fn metrics_share_the_counters_of_groups() {
 }
 
 #[test]
-fn errors_say_what_is_needed_and_what_is_here() {
+fn errors_about_metrics_name_missing_and_present_events() {
     let cases = [
         ("grace-2s", "pcie_read_latncy_local"),
         ("grace-2s", "slc_read_bandwidth"),
@@ -545,7 +573,7 @@ fn a_family_that_yields_is_left_out() {
 }
 
 #[test]
-fn plans_of_metrics() {
+fn plans_of_metrics_are_as_reviewed_and_survive_json() {
     let grace = ["pcie_bandwidth", "pcie_read_utilization", "mem_read_latency", "backend_stalled"];
     let plans = [
         planned("grace-2s", &grace),

@@ -46,8 +46,8 @@ fn planned(
     event: &str,
 ) -> Result<Plan, String> {
     let request = PlanRequest { misses, ..request(groups, events) };
-    let made = plan(&captured("t410-2s"), &catalog(event), &request);
-    made.map_err(|error| format!("{error:#}"))
+    let plan_result = plan(&captured("t410-2s"), &catalog(event), &request);
+    plan_result.map_err(|error| format!("{error:#}"))
 }
 
 /// The note about witnesses in a plan without any.
@@ -69,7 +69,7 @@ const OF_CPUS: &str = "nvidia_ucf_pmu_1/mem_bytes_rd,src_loc_cpu=1/";
 const OF_ALL: &str = "nvidia_ucf_pmu_1/mem_bytes_rd,src_loc_noncpu=1,src_loc_cpu=1,src_rem=1/";
 
 #[test]
-fn each_cpu_that_a_counter_sees_has_one() {
+fn each_cpu_that_a_counter_sees_has_a_witness() {
     let plan = planned(&["mem"], &[], WitnessDemand::Surely, STAND_IN).unwrap();
     let weights = weights(&plan);
     let cpus: Vec<u32> = weights.iter().map(|counter| counter.cpu).collect();
@@ -92,19 +92,19 @@ fn each_cpu_that_a_counter_sees_has_one() {
          without"
     );
     assert!(plan.render_plan().contains(note));
-    let again: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
-    assert_eq!(again, plan);
+    let deserialized: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    assert_eq!(deserialized, plan);
 }
 
 #[test]
-fn other_cpus_have_none() {
+fn cpus_that_no_counter_sees_have_no_witness() {
     let plan = planned(&[], &[OF_CPUS], WitnessDemand::Surely, STAND_IN).unwrap();
     let cpus: Vec<u32> = weights(&plan).iter().map(|counter| counter.cpu).collect();
     assert_eq!(cpus, [2, 3]);
 }
 
 #[test]
-fn what_cpus_cause_beside_others_has_the_witnesses_of_all_cpus() {
+fn a_counter_of_cpus_and_devices_has_the_witnesses_of_all_cpus() {
     let plan = planned(&[], &[OF_ALL], within(2.0, 100.0), STAND_IN).unwrap();
     let cpus: Vec<u32> = weights(&plan).iter().map(|counter| counter.cpu).collect();
     assert_eq!(cpus, [0, 1, 2, 3]);
@@ -113,7 +113,7 @@ fn what_cpus_cause_beside_others_has_the_witnesses_of_all_cpus() {
 }
 
 #[test]
-fn one_that_was_asked_for_serves_both_and_needs_no_budget() {
+fn a_requested_witness_event_is_counted_once_and_needs_no_budget() {
     let plan = planned(&[], &[OF_CPUS, STAND_IN], within(0.0, 1e9), STAND_IN).unwrap();
     let roles: Vec<_> = plan.counters.iter().map(|counter| (counter.cpu, counter.role)).collect();
     let counted = CounterRole::Counted;
@@ -125,9 +125,9 @@ fn one_that_was_asked_for_serves_both_and_needs_no_budget() {
 }
 
 #[test]
-fn nobody_pays_for_what_is_not_wanted() {
-    for (groups, wanted) in [(&["mem"], WitnessDemand::No), (&["pcie"], within(2.0, 100.0))] {
-        let plan = planned(groups, &[], wanted, STAND_IN).unwrap();
+fn no_witness_is_opened_where_none_is_wanted() {
+    for (groups, demand) in [(&["mem"], WitnessDemand::No), (&["pcie"], within(2.0, 100.0))] {
+        let plan = planned(groups, &[], demand, STAND_IN).unwrap();
         assert_eq!(weights(&plan), [] as [&Counter; 0]);
         assert!(!plan.notes.iter().any(|note| note.contains("witness")), "{:?}", plan.notes);
     }
@@ -154,20 +154,20 @@ fn auto_opens_witnesses_within_the_budget_and_says_what_they_cost() {
 
 #[test]
 fn auto_opens_none_above_the_budget_and_says_why() {
-    let none = |wanted| {
-        let plan = planned(&["mem"], &[], wanted, STAND_IN).unwrap();
+    let none = |demand| {
+        let plan = planned(&["mem"], &[], demand, STAND_IN).unwrap();
         assert_eq!(weights(&plan), [] as [&Counter; 0]);
         plan.notes.iter().find(|note| note.contains("witness")).unwrap().clone()
     };
-    let what = "no witness armv8_pmuv3_0/inst_retired/ for counters 0,3,6,9: ";
+    let note_begin = "no witness armv8_pmuv3_0/inst_retired/ for counters 0,3,6,9: ";
     assert_eq!(
         none(within(2.0, 50_000.0)),
         format!(
-            "{what}at 50000 context switches a second it would take 4.6 % of the time of each CPU, \
+            "{note_begin}at 50000 context switches a second it would take 4.6 % of the time of each CPU, \
              and --witness-budget is 2 %"
         )
     );
-    assert_eq!(none(within(0.0, 10.0)), format!("{what}--witness-budget is 0"));
+    assert_eq!(none(within(0.0, 10.0)), format!("{note_begin}--witness-budget is 0"));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn auto_opens_none_where_the_counters_of_the_core_are_planned_for_others() {
 #[test]
 fn a_witness_is_useless_where_another_that_its_counters_need_is_gone() {
     let plan = planned(&["mem"], &[], within(2.0, 100.0), STAND_IN).unwrap();
-    let id_on = |cpu| plan.only_witnesses().find(|its| its.cpu == cpu).unwrap().id;
+    let id_on = |cpu| plan.only_witnesses().find(|witness| witness.cpu == cpu).unwrap().id;
     let useless =
         |gone: &[u32]| plan.useless_witnesses(&gone.iter().map(|cpu| id_on(*cpu)).collect());
     assert_eq!(useless(&[]), [] as [u32; 0]);
@@ -205,7 +205,7 @@ fn a_witness_is_useless_where_another_that_its_counters_need_is_gone() {
 }
 
 #[test]
-fn what_cannot_be_had_is_a_note_or_an_error() {
+fn a_witness_that_does_not_exist_is_a_note_or_an_error() {
     let plan = planned(&["mem"], &[], within(2.0, 100.0), "absent").unwrap();
     assert_eq!(weights(&plan), [] as [&Counter; 0]);
     let why = "armv8_pmuv3_0 on CPU 0-3 has none of its events, no_such_event, cpu_cycles, absent";
@@ -229,8 +229,8 @@ fn first(processor: &str) -> String {
     };
     let words = PmuWords::new(&catalog, &pmu);
     let witnesses = &words.family.unwrap().witnesses;
-    let mut here = witnesses.iter().filter(|its| its.applies_to_pmu(&pmu));
-    here.find_map(|its| words.find_event(&its.event)).unwrap().name.to_owned()
+    let mut usable = witnesses.iter().filter(|witness| witness.applies_to_pmu(&pmu));
+    usable.find_map(|witness| words.find_event(&witness.event)).unwrap().name.to_owned()
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn two_thousand_short_processes_all_have_names() {
     let printed = run_ok(["record", "-q", "-p", "host", "-o", out, "--", "sh", "-c", FORKS]);
     let pids: BTreeSet<i32> = printed.lines().map(|line| line.parse().unwrap()).collect();
     assert!(pids.len() > 1900, "{} pids", pids.len());
-    let tasks = rows::tasks(&run);
+    let tasks = rows::read_tasks(&run);
     let named = |what: &str| -> BTreeSet<i32> {
         let rows = tasks.iter().filter(|task| task.what == what && task.comm == "true");
         rows.map(|task| task.pid).collect()
@@ -36,7 +36,7 @@ fn two_thousand_short_processes_all_have_names() {
         // A recording that lost records would not have exit code 0.
         assert!(missing.is_empty(), "{what}: lost silently: {missing:?}");
     }
-    let runtime = rows::runtime(&run);
+    let runtime = rows::read_runtime(&run);
     assert!(runtime.iter().any(|time| time.name == "true"));
     for time in &runtime {
         assert!(!time.name.is_empty(), "{time:?}");
@@ -47,7 +47,7 @@ fn two_thousand_short_processes_all_have_names() {
 /// The task that runs when a recording ends is not seen to leave its CPU, and may have exited
 /// before its name is read. With I/O recorded, names of the last 50 ms are read in time.
 #[test]
-fn what_ran_at_the_end_has_its_time_though_it_is_gone() {
+fn a_task_that_ran_at_the_end_and_exited_has_its_time() {
     let _machine = root_or_skip!();
     let cpus = rustix::thread::sched_getaffinity(None).unwrap();
     let online = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| cpus.is_set(cpu));
@@ -84,10 +84,10 @@ fn interrupts_are_owners_with_names() {
     recorder.stop();
     assert_checked(&run);
     let triggers: BTreeSet<String> =
-        rows::readings(&run).into_iter().map(|reading| reading.trigger).collect();
+        rows::read_readings(&run).into_iter().map(|reading| reading.trigger).collect();
     println!("read at {triggers:?}");
     assert!(triggers.contains("irq"), "no reading at an interrupt: {triggers:?}");
-    let shares = rows::shares(&run);
+    let shares = rows::read_shares(&run);
     for (owner, prefix) in [("irq", "irq:"), ("softirq", "softirq:")] {
         let own = || shares.iter().filter(|share| share.owner == owner);
         let names: BTreeSet<&str> = own().filter_map(|share| share.comm.as_deref()).collect();
@@ -100,7 +100,7 @@ fn interrupts_are_owners_with_names() {
             assert!(share.pid.is_none() && share.cgroup.is_none(), "{share:?}");
         }
     }
-    for time in rows::irqs(&run) {
+    for time in rows::read_irqs(&run) {
         assert!(!time.name.is_empty(), "{time:?}");
     }
 }

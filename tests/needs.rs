@@ -65,10 +65,10 @@ pub(crate) struct SmallDisk(PathBuf);
 impl SmallDisk {
     /// Mounts a file system of 1 MiB.
     pub(crate) fn mount(path: PathBuf) -> Self {
-        Self::of(path, 1)
+        Self::mount_at(path, 1)
     }
 
-    pub(crate) fn of(path: PathBuf, mib: u32) -> Self {
+    pub(crate) fn mount_at(path: PathBuf, mib: u32) -> Self {
         fs::create_dir(&path).unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "none"]).arg(&path);
@@ -96,13 +96,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "run `cargo xtask setup`")]
-    fn a_missing_program_fails() {
+    fn a_missing_program_fails_the_test() {
         need("uncore-trace-no-such-program");
     }
 
     /// Without a virtual environment, and with one that has Python but no readers.
     #[test]
-    fn missing_readers_fail() {
+    fn missing_readers_fail_the_test() {
         let dir = tempfile::tempdir().unwrap();
         let error = |line: &str| {
             let panic = catch_unwind(|| python_in(dir.path())).unwrap_err();

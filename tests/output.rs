@@ -37,7 +37,7 @@ fn bits(path: &Path) -> u32 {
 
 /// `attribute s -o s/readings.parquet --force` used to destroy its input.
 #[test]
-fn attribute_does_not_replace_what_it_reads() {
+fn attribute_does_not_replace_its_input() {
     let place = Place::new();
     empty_dataset(&place.path("s"));
     fs::create_dir(place.path("s/sub")).unwrap();
@@ -76,11 +76,11 @@ fn attribute_replaces_the_timeline_of_its_recording() {
     let _machine = root_or_skip!();
     let place = Place::new();
     place.typed("record -p host -o s/ --duration 300ms").recorded();
-    let before = rows::shares(&place.path("s")).len();
+    let before = rows::read_shares(&place.path("s")).len();
     let line = place.refuses(["attribute", "s", "-o", "s/fabric.parquet"]);
     assert!(line.contains("s/fabric.parquet exists; use --force"), "{line}");
     place.typed("attribute s -o s/fabric.parquet --force").ok();
-    assert_eq!(rows::shares(&place.path("s")).len(), before);
+    assert_eq!(rows::read_shares(&place.path("s")).len(), before);
     place.typed("check s").ok();
     let readings = place.path("s/readings.parquet");
     let mut bytes = fs::read(&readings).unwrap();
@@ -136,7 +136,7 @@ impl Drop for Running {
 
 /// The second recorder used to advise removing the directory to which the first was writing.
 #[test]
-fn a_live_output_is_said_to_be_live() {
+fn a_live_recording_is_reported_as_live() {
     let _machine = root_or_skip!();
     let place = Place::new();
     for (output, partial) in
@@ -164,7 +164,7 @@ fn a_live_output_is_said_to_be_live() {
 
 /// The first recorder used to say that its rows were kept, although its segments had been removed.
 #[test]
-fn a_recorder_whose_segments_were_removed_says_what_is_lost() {
+fn a_recorder_whose_segments_were_removed_reports_the_loss() {
     let _machine = root_or_skip!();
     let place = Place::new();
     // Renamed first, because otherwise the recorder could write into a directory that is half
@@ -190,7 +190,7 @@ fn a_recorder_whose_segments_were_removed_says_what_is_lost() {
 
 /// A directory that replaces a removed one belongs to somebody else.
 #[test]
-fn a_recorder_leaves_alone_what_replaced_its_segments() {
+fn a_recorder_leaves_files_that_replaced_its_segments() {
     let _machine = root_or_skip!();
     let place = Place::new();
     let running = Running::start(&place, &["-o", "run.parquet"], "run.parquet.partial");
@@ -230,8 +230,8 @@ fn check_finds_every_changed_byte_and_every_missing_table() {
         fs::remove_file(&path).unwrap();
         let answer = place.typed("check run");
         assert!([1, 2].contains(&answer.code), "{table}: {answer:?}");
-        let said = format!("{}{}", answer.out, answer.err);
-        assert!(said.contains(table), "{table}: {said}");
+        let answer_text = format!("{}{}", answer.out, answer.err);
+        assert!(answer_text.contains(table), "{table}: {answer_text}");
         fs::write(&path, sound).unwrap();
     }
     place.typed("check run").ok();
@@ -273,7 +273,7 @@ fn only_the_owner_reads_a_recording_unless_asked_otherwise() {
 }
 
 #[test]
-fn what_is_recorded_now_and_repaired_later_has_the_mode_too() {
+fn running_and_repaired_recordings_have_the_mode() {
     let _machine = root_or_skip!();
     let place = Place::new();
     for (options, file, directory) in [(None, 0o600, 0o700), (Some("0640"), 0o640, 0o750)] {
@@ -316,10 +316,10 @@ fn a_command_line_can_be_left_out() {
         let args = [&args, options, &["--", "env", secret, "true"]].concat();
         place.run(args).recorded();
         let bytes = fs::read(place.path("run.parquet")).unwrap();
-        let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
-        let pair = rows::pair(&place.path("run.parquet"), metadata::COMMAND_LINE);
-        assert_eq!(pair.is_some_and(|line| line.contains(secret)), found);
-        found
+        let has_secret = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+        let pair = rows::metadata_value(&place.path("run.parquet"), metadata::COMMAND_LINE);
+        assert_eq!(pair.is_some_and(|line| line.contains(secret)), has_secret);
+        has_secret
     };
     assert!(holds(&[]));
     assert!(!holds(&["--no-cmdline"]));

@@ -35,10 +35,10 @@ fn uncommented(text: &str, with_examples: bool) -> String {
     let code = Regex::new(r"^# ([a-z-]+ = .*|\[.*\])$").unwrap();
     let (mut lines, mut is_example, mut skips) = (String::new(), false, false);
     for line in text.lines() {
-        let code = code.captures(line).map(|found| found[1].to_owned());
-        let shown = code.as_deref().unwrap_or(line);
-        if shown.starts_with('[') {
-            skips = EXAMPLES.contains(&shown);
+        let code = code.captures(line).map(|captures| captures[1].to_owned());
+        let uncommented_line = code.as_deref().unwrap_or(line);
+        if uncommented_line.starts_with('[') {
+            skips = EXAMPLES.contains(&uncommented_line);
             is_example = false;
         }
         match code {
@@ -62,7 +62,7 @@ fn keys_of(section: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_configuration_that_is_installed_is_read() {
+fn the_packaged_configuration_is_accepted() {
     let config = Config::parse(&text("agent.toml")).unwrap();
     assert!(config.rollup.is_some() && config.metrics.is_some());
     assert!(config.ring.is_none() && config.triggers.is_empty());
@@ -70,19 +70,22 @@ fn the_configuration_that_is_installed_is_read() {
 }
 
 #[test]
-fn its_examples_are_read() {
+fn the_examples_of_the_packaged_configuration_are_accepted() {
     let config = Config::parse(&uncommented(&text("agent.toml"), true)).unwrap();
     assert!(config.ring.is_some() && config.upload.is_some() && config.triggers.len() == 1);
     assert!(config.otlp.is_some_and(|otlp| otlp.endpoint.is_some() && otlp.interval.is_some()));
 }
 
 #[test]
-fn what_it_shows_as_defaults_are_the_defaults() {
-    let shown = Config::parse(&uncommented(&text("agent.toml"), false)).unwrap();
+fn the_packaged_configuration_shows_the_real_defaults() {
+    let shown_config = Config::parse(&uncommented(&text("agent.toml"), false)).unwrap();
     // The default tick depends on the interval.
-    assert_eq!(shown.record.tick_duration(), Config::parse("").unwrap().record.tick_duration());
+    assert_eq!(
+        shown_config.record.tick_duration(),
+        Config::parse("").unwrap().record.tick_duration()
+    );
     let least = "[record]\ntick = \"1ms\"\n[ring]\n[rollup]\n[metrics]\nlisten = \"127.0.0.1:9762\"\n[kept]\n";
-    assert_eq!(shown, Config::parse(least).unwrap());
+    assert_eq!(shown_config, Config::parse(least).unwrap());
     // Without the values of the examples, the other keys of these two sections would not be
     // compared.
     let examples = Config::parse(&uncommented(&text("agent.toml"), true)).unwrap();
@@ -95,38 +98,42 @@ fn what_it_shows_as_defaults_are_the_defaults() {
 }
 
 #[test]
-fn it_has_every_key() {
+fn the_packaged_configuration_has_every_key() {
     let text = uncommented(&text("agent.toml"), true);
     let mut section = String::new();
-    let mut found = BTreeMap::<String, BTreeSet<String>>::new();
+    let mut keys_by_section = BTreeMap::<String, BTreeSet<String>>::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         if line.starts_with('[') {
             line.clone_into(&mut section);
         } else if let Some((key, _)) = line.split_once(" = ") {
-            found.entry(section.clone()).or_default().insert(key.to_owned());
+            keys_by_section.entry(section.clone()).or_default().insert(key.to_owned());
         }
     }
-    for (section, found) in found {
-        let wanted: BTreeSet<String> = keys_of(&section).into_iter().collect();
-        let sections = wanted.iter().filter(|key| text.contains(&format!("[{key}]"))).cloned();
-        let found =
-            if section.is_empty() { found.into_iter().chain(sections).collect() } else { found };
-        assert_eq!(found, wanted, "{section}");
+    for (section, shown_keys) in keys_by_section {
+        let expected_keys: BTreeSet<String> = keys_of(&section).into_iter().collect();
+        let sections =
+            expected_keys.iter().filter(|key| text.contains(&format!("[{key}]"))).cloned();
+        let found = if section.is_empty() {
+            shown_keys.into_iter().chain(sections).collect()
+        } else {
+            shown_keys
+        };
+        assert_eq!(found, expected_keys, "{section}");
     }
 }
 
 /// The values of a key of a unit, from all its lines.
 fn setting(unit: &str, key: &str) -> Vec<String> {
-    let of = |line: &str| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned);
-    unit.lines().filter_map(of).collect()
+    let value_of_line = |line: &str| line.strip_prefix(key)?.strip_prefix('=').map(str::to_owned);
+    unit.lines().filter_map(value_of_line).collect()
 }
 
 #[test]
 fn the_uploader_has_no_capability_and_the_recorder_no_network() {
     let agent = text("systemd/uncore-trace.service");
-    let both = "CAP_PERFMON CAP_BPF CAP_DAC_READ_SEARCH";
-    assert_eq!(setting(&agent, "AmbientCapabilities"), [both]);
-    assert_eq!(setting(&agent, "CapabilityBoundingSet"), [both]);
+    let capabilities = "CAP_PERFMON CAP_BPF CAP_DAC_READ_SEARCH";
+    assert_eq!(setting(&agent, "AmbientCapabilities"), [capabilities]);
+    assert_eq!(setting(&agent, "CapabilityBoundingSet"), [capabilities]);
     assert_eq!(setting(&agent, "IPAddressDeny"), ["any"]);
     let upload = text("systemd/uncore-trace-upload.service");
     assert_eq!(setting(&upload, "CapabilityBoundingSet"), [""]);
@@ -139,7 +146,7 @@ fn the_uploader_has_no_capability_and_the_recorder_no_network() {
         for call in
             ["seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"]
         {
-            assert!(calls.split(' ').any(|it| it == call), "{call}: {calls}");
+            assert!(calls.split(' ').any(|allowed| allowed == call), "{call}: {calls}");
         }
     }
 }
@@ -203,7 +210,7 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
     let label = Regex::new(r#"(\w+)=""#).unwrap();
     let metric = |line: &str| {
         let (name, labels) = line.split_once('{').unwrap();
-        let labels = label.captures_iter(labels).map(|found| found[1].to_owned()).collect();
+        let labels = label.captures_iter(labels).map(|captures| captures[1].to_owned()).collect();
         (name.to_owned(), labels)
     };
     // The upload's metrics have no labels.
@@ -216,14 +223,14 @@ fn of_the_upload() -> BTreeSet<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/upload.md");
     let page = fs::read_to_string(page).unwrap();
     let name = Regex::new(r"(?m)^\| `(uncore_trace_upload_\w+)` \|").unwrap();
-    name.captures_iter(&page).map(|found| found[1].to_owned()).collect()
+    name.captures_iter(&page).map(|captures| captures[1].to_owned()).collect()
 }
 
 /// All queries of the dashboard, with the labels in their legends.
 fn queries(dashboard: &Value) -> Vec<(String, String)> {
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
-    let query = |it: &Value, key: &str| it[key].as_str().unwrap_or_default().to_owned();
+    let query = |object: &Value, key: &str| object[key].as_str().unwrap_or_default().to_owned();
     let variables = dashboard["templating"]["list"].as_array().unwrap();
     let variables = variables.iter().filter(|variable| variable["type"] == "query");
     targets
@@ -240,7 +247,7 @@ fn unknown(
 ) -> Vec<String> {
     let all = |regex: &str, text: &str| -> Vec<String> {
         let regex = Regex::new(regex).unwrap();
-        regex.captures_iter(text).map(|found| found[1].to_owned()).collect()
+        regex.captures_iter(text).map(|captures| captures[1].to_owned()).collect()
     };
     let metrics = all(r"\b(uncore_trace_\w+)", query);
     let mut wrong: Vec<String> =
@@ -262,18 +269,20 @@ fn unknown(
     let named = grouped.chain(all(r"\{\{(\w+)\}\}", legend));
     wrong.extend(named.filter(|label| !of_all.contains(label.as_str())));
     // A matcher belongs to its own metric.
-    for found in Regex::new(r"\b(uncore_trace_\w+)\{([^}]*)\}").unwrap().captures_iter(query) {
-        let own = exported.get(&found[1]);
+    for captures in Regex::new(r"\b(uncore_trace_\w+)\{([^}]*)\}").unwrap().captures_iter(query) {
+        let own_labels = exported.get(&captures[1]);
         let has = |label: &str| {
-            OF_PROMETHEUS.contains(&label) || own.is_some_and(|own| own.contains(label))
+            OF_PROMETHEUS.contains(&label) || own_labels.is_some_and(|own| own.contains(label))
         };
-        wrong.extend(all(r#"(\w+)\s*[!=]~?""#, &found[2]).into_iter().filter(|label| !has(label)));
+        wrong.extend(
+            all(r#"(\w+)\s*[!=]~?""#, &captures[2]).into_iter().filter(|label| !has(label)),
+        );
     }
     wrong
 }
 
 #[test]
-fn the_dashboard_asks_for_what_is_exported() {
+fn the_dashboard_queries_exported_metrics() {
     let exported = exported();
     let dashboard: Value = serde_json::from_str(&text("grafana/uncore-trace.json")).unwrap();
     let queries = queries(&dashboard);
@@ -283,27 +292,27 @@ fn the_dashboard_asks_for_what_is_exported() {
         assert!(wrong.is_empty(), "{query}: {wrong:?}");
     }
     // Every metric is in the dashboard.
-    let shown = |name: &String| queries.iter().any(|(query, _)| query.contains(name.as_str()));
-    let not_shown: Vec<&String> = exported.keys().filter(|name| !shown(name)).collect();
+    let is_shown = |name: &String| queries.iter().any(|(query, _)| query.contains(name.as_str()));
+    let not_shown: Vec<&String> = exported.keys().filter(|name| !is_shown(name)).collect();
     assert!(not_shown.is_empty(), "{not_shown:?}");
 }
 
 /// The expressions of the alert rules.
 fn alerts(rules: &str) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut expressions = Vec::new();
     for rule in rules.split("- alert: ").skip(1) {
         let (_, rest) = rule.split_once("expr: ").unwrap();
         let ends = ["\n        for: ", "\n        labels:"];
         let end = ends.iter().filter_map(|end| rest.find(end)).min().unwrap();
-        found.push(
+        expressions.push(
             rest[..end].trim_start_matches('|').split_whitespace().collect::<Vec<_>>().join(" "),
         );
     }
-    found
+    expressions
 }
 
 #[test]
-fn the_alerts_ask_for_what_is_exported() {
+fn the_alerts_query_exported_metrics() {
     let exported = exported();
     let alerts = alerts(&text("prometheus/rules.yml"));
     assert_eq!(alerts.len(), 7, "{alerts:?}");
@@ -347,13 +356,17 @@ fn a_query_with_a_wrong_name_is_found() {
 fn the_data_source_of_every_panel_is_a_variable() {
     let dashboard: Value = serde_json::from_str(&text("grafana/uncore-trace.json")).unwrap();
     let variables = dashboard["templating"]["list"].as_array().unwrap();
-    assert!(variables.iter().any(|it| it["name"] == "datasource" && it["type"] == "datasource"));
+    assert!(
+        variables
+            .iter()
+            .any(|variable| variable["name"] == "datasource" && variable["type"] == "datasource")
+    );
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
-    let queries = variables.iter().filter(|it| it["type"] == "query");
+    let queries = variables.iter().filter(|variable| variable["type"] == "query");
     let mut ids = BTreeSet::new();
-    for it in panels.iter().chain(targets).chain(queries) {
-        assert_eq!(it["datasource"]["uid"], "${datasource}", "{it}");
+    for shown_item in panels.iter().chain(targets).chain(queries) {
+        assert_eq!(shown_item["datasource"]["uid"], "${datasource}", "{shown_item}");
     }
     assert!(panels.iter().all(|panel| ids.insert(panel["id"].as_u64())), "{ids:?}");
 }
@@ -373,9 +386,9 @@ fn a_pod_and_a_container_see_all_cgroups() {
     let docs = fs::read_to_string(docs).unwrap();
     let runs = Regex::new(r"(?:podman|docker) run (?:.*\\\n)*.*").unwrap();
     for (file, text) in [("docs/install.md", docs), ("Containerfile", text("Containerfile"))] {
-        let found: Vec<_> = runs.find_iter(&text).map(|found| found.as_str()).collect();
-        assert!(!found.is_empty(), "{file} does not say how a container is run");
-        for command in found {
+        let names_found: Vec<_> = runs.find_iter(&text).map(|found| found.as_str()).collect();
+        assert!(!names_found.is_empty(), "{file} does not say how a container is run");
+        for command in names_found {
             let sees_all =
                 ["--cgroupns=host", "--pid=host"].iter().all(|word| command.contains(word));
             assert!(sees_all, "{file}: {command}");

@@ -122,7 +122,7 @@ fn comparable(name: &str, field: &str, is_json: bool) -> String {
 }
 
 fn get<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
-    let (_, field) = row.iter().find(|(known, _)| known == name)?;
+    let (_, field) = row.iter().find(|(field_name, _)| field_name == name)?;
     Some(field.trim_matches(['"', ' ']))
 }
 
@@ -133,32 +133,36 @@ fn number(row: &Row, name: &str) -> f64 {
 /// Values that do not depend on the length of a run: count / time running, and rate / count.
 fn assert_same_scale(ours: &Row, theirs: &Row) {
     // Tolerance for rounded digits, and for the time between two readings of a clock.
-    let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.01;
+    let is_near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.01;
     let event = get(ours, "event").unwrap();
     let of_time = |row: &Row| number(row, "counter-value") / number(row, "event-runtime");
     if matches!(event, "cpu-clock" | "task-clock" | "msr/tsc/" | "duration_time") {
-        assert!(near(of_time(ours), of_time(theirs)), "{ours:?} {theirs:?}");
+        assert!(is_near(of_time(ours), of_time(theirs)), "{ours:?} {theirs:?}");
     }
 }
 
 /// Compares two rows; returns the intended differences that occurred.
 fn compare(ours: &Row, theirs: &Row, is_json: bool) -> BTreeSet<usize> {
     let event = get(ours, "event").unwrap();
-    let mut known = BTreeSet::new();
+    let mut used_differences = BTreeSet::new();
     let mut allow = |name: &str| {
-        let allowed =
-            |(field, of, _): &&(&str, &str, &str)| *field == name && (*of == event || *of == "*");
+        let allowed = |(field, of_event, _): &&(&str, &str, &str)| {
+            *field == name && (*of_event == event || *of_event == "*")
+        };
         // An entry for the event has priority over one for `*`.
-        let found = DIFFERENCES.iter().filter(allowed).max_by_key(|(_, of, _)| *of != "*");
-        let found = found.unwrap_or_else(|| panic!("{name} differs:\n{ours:?}\n{theirs:?}"));
-        known.insert(DIFFERENCES.iter().position(|one| one == found).unwrap());
+        let difference =
+            DIFFERENCES.iter().filter(allowed).max_by_key(|(_, of_event, _)| *of_event != "*");
+        let difference =
+            difference.unwrap_or_else(|| panic!("{name} differs:\n{ours:?}\n{theirs:?}"));
+        used_differences
+            .insert(DIFFERENCES.iter().position(|candidate| candidate == difference).unwrap());
     };
     for (name, field) in ours {
-        let other = theirs.iter().find(|(known, _)| known == name);
-        let same = other.is_some_and(|(_, other)| {
+        let their_field = theirs.iter().find(|(field_name, _)| field_name == name);
+        let is_same = their_field.is_some_and(|(_, other)| {
             comparable(name, field, is_json) == comparable(name, other, is_json)
         });
-        if !same {
+        if !is_same {
             allow(name);
         }
     }
@@ -167,12 +171,12 @@ fn compare(ours: &Row, theirs: &Row, is_json: bool) -> BTreeSet<usize> {
             allow(name);
         }
     }
-    let common = |row: &Row, other: &Row| -> Vec<String> {
+    let common = |row: &Row, other_row: &Row| -> Vec<String> {
         let names = row.iter().map(|(name, _)| name.clone());
-        names.filter(|name| get(other, name).is_some()).collect()
+        names.filter(|name| get(other_row, name).is_some()).collect()
     };
     assert_eq!(common(ours, theirs), common(theirs, ours), "in another order");
-    known
+    used_differences
 }
 
 #[test]
@@ -181,7 +185,7 @@ fn every_field_is_perfs_or_a_known_difference() {
     need("perf");
     let events = if has_msr() { EVENTS } else { EVENTS_WITHOUT_MSR };
     let place = Place::new();
-    let mut seen = BTreeSet::new();
+    let mut used_differences = BTreeSet::new();
     for options in [
         &[][..],
         &["-A"],
@@ -214,18 +218,18 @@ fn every_field_is_perfs_or_a_known_difference() {
             };
             assert_eq!(of(&ours), of(&theirs), "{args:?}");
             for (ours, theirs) in ours.iter().zip(&theirs) {
-                seen.extend(compare(ours, theirs, format == "-j"));
+                used_differences.extend(compare(ours, theirs, format == "-j"));
                 assert_same_scale(ours, theirs);
             }
         }
     }
     let all: BTreeSet<_> = (0..DIFFERENCES.len()).collect();
-    let gone: Vec<_> = all.difference(&seen).map(|at| DIFFERENCES[*at]).collect();
+    let gone: Vec<_> = all.difference(&used_differences).map(|index| DIFFERENCES[*index]).collect();
     assert!(gone.is_empty(), "these differences are not there: {gone:#?}");
 }
 
 #[test]
-fn what_did_not_count_has_perfs_words_and_fields() {
+fn events_that_did_not_count_have_perfs_words_and_fields() {
     let _machine = root_or_skip!();
     need("perf");
     let place = Place::new();
@@ -247,7 +251,7 @@ fn what_did_not_count_has_perfs_words_and_fields() {
 }
 
 #[test]
-fn it_counts_what_perf_counts() {
+fn stat_counts_the_same_as_perf() {
     let _machine = root_or_skip!();
     need("perf");
     // perf runs inside: it counts only the command, while `stat` also counts its own start and end.

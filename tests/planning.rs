@@ -10,7 +10,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::machine;
 use uncore_trace::plan::plan;
-use uncore_trace_lab::large::{self, Size};
+use uncore_trace_lab::large::{self, LargeSize};
 
 use crate::machines::request;
 
@@ -31,19 +31,22 @@ fn least_seconds(mut work: impl FnMut()) -> f64 {
 }
 
 /// The CPU time of reading a machine of this size, of its plan, and of listing it.
-fn times(size: Size) -> [(&'static str, f64); 3] {
+fn times(size: LargeSize) -> [(&'static str, f64); 3] {
     let root = TempDir::new().unwrap();
-    large::machine(size).unwrap().fill(root.path()).unwrap();
+    large::large_machine(size).unwrap().fill_dir(root.path()).unwrap();
     let catalog = Catalog::load_embedded().unwrap();
-    let known = machine(root.path()).unwrap();
+    let discovered = machine(root.path()).unwrap();
     [
         ("discovery", least_seconds(|| _ = machine(root.path()).unwrap())),
-        ("plan", least_seconds(|| _ = plan(&known, &catalog, &request(&["all"], &[])).unwrap())),
+        (
+            "plan",
+            least_seconds(|| _ = plan(&discovered, &catalog, &request(&["all"], &[])).unwrap()),
+        ),
         (
             "list",
             least_seconds(|| {
-                for what in [What::Groups, What::Metrics, What::Events, What::Devices] {
-                    _ = render_list(&known, &catalog, what, ListForm::Text(View::default()))
+                for listed in [What::Groups, What::Metrics, What::Events, What::Devices] {
+                    _ = render_list(&discovered, &catalog, listed, ListForm::Text(View::default()))
                         .unwrap();
                 }
             }),
@@ -52,12 +55,12 @@ fn times(size: Size) -> [(&'static str, f64); 3] {
 }
 
 /// Fails if something takes more than `most` times as long on the larger machine.
-fn assert_growth(small: Size, large: Size, most: f64) {
-    for ((what, before), (_, after)) in times(small).into_iter().zip(times(large)) {
+fn assert_growth(small: LargeSize, large: LargeSize, most: f64) {
+    for ((step, before), (_, after)) in times(small).into_iter().zip(times(large)) {
         let ratio = after / before;
         assert!(
             ratio < most,
-            "{what}: {before:.4} s on {small:?}, {after:.4} s on {large:?}: {ratio:.1} times"
+            "{step}: {before:.4} s on {small:?}, {after:.4} s on {large:?}: {ratio:.1} times"
         );
     }
 }
@@ -65,14 +68,14 @@ fn assert_growth(small: Size, large: Size, most: f64) {
 /// Eight times the sockets have eight times the CPUs and the counters: 8 times the time, where
 /// their product would be 64.
 #[test]
-fn time_grows_with_sockets_and_not_with_their_square() {
-    let of = |sockets| Size { sockets, cores: 8, boxes: 0 };
-    assert_growth(of(4), of(32), 20.0);
+fn planning_time_is_not_quadratic_in_sockets() {
+    let size_with = |sockets| LargeSize { sockets, cores: 8, boxes: 0 };
+    assert_growth(size_with(4), size_with(32), 20.0);
 }
 
 /// Four times the boxes of a kind: 4 times the time, where their square would be 16.
 #[test]
-fn time_grows_with_boxes_and_not_with_their_square() {
-    let of = |boxes| Size { sockets: 2, cores: 4, boxes };
-    assert_growth(of(1), of(4), 10.0);
+fn planning_time_is_not_quadratic_in_boxes() {
+    let size_with = |boxes| LargeSize { sockets: 2, cores: 4, boxes };
+    assert_growth(size_with(1), size_with(4), 10.0);
 }

@@ -10,16 +10,18 @@ use uncore_trace::discover::machine;
 use uncore_trace::plan::{Counter, Plan, PlanRequest, plan};
 use uncore_trace_lab::fixtures;
 
-use crate::machines::{captured, made, planned, refused, request};
+use crate::machines::{captured, machine_with_files, planned, refused, request};
 
 /// A counter has owners on exactly the CPUs that can cause its counts: none for traffic of devices,
 /// those of other sockets for traffic from there.
 #[test]
 fn a_counter_sees_who_can_cause_what_it_counts() {
-    let shown = |name: &str, events: &[&str]| -> Vec<String> {
+    let sight_lines = |name: &str, events: &[&str]| -> Vec<String> {
         let plan = planned(name, &[], events);
-        let one = |its: &Counter| format!("{} sees {}, far {}", its.pmu, its.sees, its.far);
-        plan.counters.iter().map(one).collect()
+        let sight_line = |counter: &Counter| {
+            format!("{} sees {}, far {}", counter.pmu, counter.sees, counter.far)
+        };
+        plan.counters.iter().map(sight_line).collect()
     };
     let filters = [
         ("src_loc_cpu=1", "0-1", ""),
@@ -32,7 +34,7 @@ fn a_counter_sees_who_can_cause_what_it_counts() {
     for (filter, sees, far) in filters {
         let event = format!("nvidia_ucf_pmu_0/mem_bytes_rd,{filter}/");
         let expected = format!("nvidia_ucf_pmu_0 sees {sees}, far {far}");
-        assert_eq!(shown("t410-2s", &[&event]), [expected], "{filter}");
+        assert_eq!(sight_lines("t410-2s", &[&event]), [expected], "{filter}");
     }
     for (name, event, expected) in [
         ("grace-2s", "nvidia_scf_pmu_1/cmem_rd_data/", "nvidia_scf_pmu_1 sees 0-3, far 0-1"),
@@ -49,22 +51,22 @@ fn a_counter_sees_who_can_cause_what_it_counts() {
         // The die of a sub-channel is not known: no CPU is nearer than another.
         ("yitian", "ali_drw_2018000/hif_rd/", "ali_drw_2018000 sees 0-3, far "),
     ] {
-        assert_eq!(shown(name, &[event]), [expected], "{event}");
+        assert_eq!(sight_lines(name, &[event]), [expected], "{event}");
     }
-    let memory = shown("icelake-2s", &["uncore_imc_0/cas_count_read/"]);
+    let memory = sight_lines("icelake-2s", &["uncore_imc_0/cas_count_read/"]);
     assert_eq!(memory, ["uncore_imc_0 sees 0-3, far 2-3", "uncore_imc_0 sees 0-3, far 0-1"]);
 }
 
 /// Groups open standalone counters: a perf group of two `dwc_pcie` events opens but never counts,
 /// and one of two `ali_drw` events is refused.
 #[test]
-fn a_plan_is_consistent() {
+fn every_plan_is_consistent() {
     for name in &fixtures::names().unwrap() {
         let machine = captured(name);
         let plan = planned(name, &["all"], &[]);
-        let mut seen = std::collections::BTreeSet::new();
-        for (at, counter) in plan.counters.iter().enumerate() {
-            assert_eq!(counter.id as usize, at);
+        let mut seen_encodings = std::collections::BTreeSet::new();
+        for (index, counter) in plan.counters.iter().enumerate() {
+            assert_eq!(counter.id as usize, index);
             assert_eq!(counter.leader, None);
             assert!(machine.cpus.online.contains(counter.cpu));
             let of_cpus = counter.cause.is_none_or(|cause| cause == Cause::Cpu);
@@ -72,7 +74,10 @@ fn a_plan_is_consistent() {
             assert!(!divided || !counter.sees.is_empty(), "{counter:?}");
             assert!(counter.far.iter().all(|cpu| counter.sees.contains(cpu)), "{counter:?}");
             assert!(counter.scale > 0.0);
-            assert!(seen.insert((counter.attr_type, counter.config, counter.cpu)), "{counter:?}");
+            assert!(
+                seen_encodings.insert((counter.attr_type, counter.config, counter.cpu)),
+                "{counter:?}"
+            );
             if let Some(mask) = &machine.find_pmu(&counter.pmu).unwrap().cpumask {
                 assert!(mask.contains(counter.cpu) && !counter.per_cpu, "{counter:?}");
             } else if !counter.is_statistic() {
@@ -87,14 +92,15 @@ fn a_plan_is_consistent() {
 /// Not a capture: the machine that runs the tests.
 #[test]
 fn the_machine_at_hand_can_be_planned() {
-    let here = machine(Path::new("/")).unwrap();
-    let plan = plan(&here, &Catalog::load_embedded().unwrap(), &request(&["host"], &[])).unwrap();
-    assert_eq!(plan.reader_cpus(), here.cpus.online);
+    let this_machine = machine(Path::new("/")).unwrap();
+    let plan =
+        plan(&this_machine, &Catalog::load_embedded().unwrap(), &request(&["host"], &[])).unwrap();
+    assert_eq!(plan.reader_cpus(), this_machine.cpus.online);
 }
 
 /// The kernel's own counters are read on every CPU of every machine.
 #[test]
-fn host_works_everywhere() {
+fn the_group_host_is_planned_on_every_machine() {
     for name in &fixtures::names().unwrap() {
         let plan = planned(name, &["host"], &[]);
         let switches: Vec<_> =
@@ -129,10 +135,10 @@ fn offline_owners_are_named() {
     scf.cpumask = Some("".parse().unwrap());
     let only = plan(&machine, &catalog, &request(&[], &["nvidia_scf_pmu_1/cycles/"]));
     insta::assert_snapshot!(only.unwrap_err(), @"the cpumask of nvidia_scf_pmu_1 is empty, which means that every CPU it can be read on is offline: bring one online, one of 2-3 (echo 1 > /sys/devices/system/cpu/cpuN/online)");
-    let both = plan(&machine, &catalog, &request(&["mem"], &[])).unwrap();
-    assert!(both.counters.iter().all(|c| c.pmu == "nvidia_scf_pmu_0"));
+    let plan_here = plan(&machine, &catalog, &request(&["mem"], &[])).unwrap();
+    assert!(plan_here.counters.iter().all(|c| c.pmu == "nvidia_scf_pmu_0"));
     let is_named = |warning: &String| warning.contains("the cpumask of nvidia_scf_pmu_1 is empty");
-    assert!(both.warnings.iter().any(is_named), "{:?}", both.warnings);
+    assert!(plan_here.warnings.iter().any(is_named), "{:?}", plan_here.warnings);
 
     let mut machine = captured("all-drivers-acpi");
     machine.cpus.online = "0-2".parse().unwrap();
@@ -143,7 +149,7 @@ fn offline_owners_are_named() {
 }
 
 #[test]
-fn missing_groups_are_one_error_or_warnings() {
+fn missing_groups_are_one_error_or_allowed_with_warnings() {
     let groups = ["mem", "pcie", "c2c", "mesh", "energy"];
     let error = refused("sapphire-rapids-2s", &groups, &[]);
     for part in ["mesh", "energy", "--allow-missing", "doctor"] {
@@ -174,7 +180,7 @@ fn missing_groups_are_one_error_or_warnings() {
 /// terminal unescaped.
 #[test]
 fn hostile_names_are_shown_escaped() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("evil\u{1b}[2J\n_0/type", "20"),
         ("evil\u{1b}[2J\n_0/events/x\ny", "config=1"),
         ("evil\u{1b}[2J\n_0/events/bad", "\u{1b}"),

@@ -88,7 +88,7 @@ fn is_named(family: &Family, name: &str) -> bool {
 }
 
 /// The families that have a PMU on one of the machines.
-fn found(catalog: &Catalog, machines: &[&String]) -> BTreeSet<String> {
+fn families_on(catalog: &Catalog, machines: &[&String]) -> BTreeSet<String> {
     let machines = machines.iter().map(|name| captured(name));
     let pmus: Vec<_> = machines.flat_map(|machine| machine.pmus).collect();
     pmus.iter().filter_map(|pmu| Some(catalog.family_of(pmu)?.family.clone())).collect()
@@ -102,7 +102,7 @@ fn a_family_is_verified_as_the_catalog_says() {
     let real = names.iter().filter(|name| !WRITTEN.contains(&name.as_str()));
     let real: Vec<_> = real.collect();
     let every: Vec<_> = names.iter().collect();
-    let (all, real) = (found(&catalog, &every), found(&catalog, &real));
+    let (all, real) = (families_on(&catalog, &every), families_on(&catalog, &real));
     for family in &catalog.families {
         let name = &family.family;
         let in_lab = lab.iter().any(|pmu| is_named(family, pmu));

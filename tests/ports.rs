@@ -10,14 +10,14 @@ use crate::machines::{captured, request};
 
 fn planned(machine: &Machine, groups: &[&str], events: &[&str]) -> Result<Plan, String> {
     let request = PlanRequest { ports: true, ..request(groups, events) };
-    let made = plan(machine, &Catalog::load_embedded().unwrap(), &request);
-    made.map_err(|error| format!("{error:#}"))
+    let plan_result = plan(machine, &Catalog::load_embedded().unwrap(), &request);
+    plan_result.map_err(|error| format!("{error:#}"))
 }
 
 /// Reader CPU, role, event and CPUs of each port.
 fn ports(plan: &Plan) -> Vec<(u32, CounterRole, &str, String)> {
     let ports = plan.counters.iter().filter(|counter| counter.is_port());
-    ports.map(|its| (its.cpu, its.role, its.event.as_str(), its.sees.to_string())).collect()
+    ports.map(|port| (port.cpu, port.role, port.event.as_str(), port.sees.to_string())).collect()
 }
 
 /// Each processor has its event for the misses of a core complex.
@@ -33,25 +33,26 @@ fn each_last_level_cache_is_a_port_of_the_memory() {
         let plan = planned(&machine, &["mem"], &[]).unwrap();
         let ports = ports(&plan);
         assert!(
-            ports.len() > 1 && ports.iter().all(|its| its.1 == CounterRole::Weight),
+            ports.len() > 1 && ports.iter().all(|port| port.1 == CounterRole::Weight),
             "{ports:?}"
         );
-        assert!(ports.iter().all(|its| its.2 == event), "{ports:?}");
-        let seen: CpuList = plan
+        assert!(ports.iter().all(|port| port.2 == event), "{ports:?}");
+        let seen_cpus: CpuList = plan
             .counters
             .iter()
-            .filter(|its| its.is_port())
-            .flat_map(|its| its.sees.iter())
+            .filter(|planned_counter| planned_counter.is_port())
+            .flat_map(|port| port.sees.iter())
             .collect();
-        assert_eq!(seen, machine.cpus.online);
+        assert_eq!(seen_cpus, machine.cpus.online);
         for counter in &plan.counters {
             assert_eq!(plan.has_ports_of(counter), !counter.is_port(), "{counter:?}");
             assert_eq!(counter.witness_bytes, counter.is_port().then_some(64.0));
             assert!(!plan.has_misses_of(counter) && !counter.at_switch);
         }
         assert_eq!((plan.only_witnesses().count(), plan.has_misses()), (0, false));
-        let again: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
-        assert_eq!(again, plan);
+        let deserialized: Plan =
+            serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+        assert_eq!(deserialized, plan);
     }
 }
 
@@ -67,9 +68,9 @@ fn a_note_says_what_ports_do_not_count() {
 fn a_port_that_was_asked_for_serves_both() {
     let events = &["amd_l3/l3_lookup_state.l3_miss/"];
     let plan = planned(&captured("zen4-2s"), &["mem"], events).unwrap();
-    assert!(ports(&plan).iter().all(|its| its.1 == CounterRole::Both));
-    let its = |counter: &&uncore_trace::plan::Counter| plan.has_ports_of(counter);
-    assert!(plan.counters.iter().filter(its).all(|counter| counter.subsystem == "mem"));
+    assert!(ports(&plan).iter().all(|port| port.1 == CounterRole::Both));
+    let has_ports = |counter: &&uncore_trace::plan::Counter| plan.has_ports_of(counter);
+    assert!(plan.counters.iter().filter(has_ports).all(|counter| counter.subsystem == "mem"));
 }
 
 #[test]
@@ -82,7 +83,7 @@ fn a_machine_without_ports_says_so() {
 }
 
 #[test]
-fn what_cpus_do_not_cause_needs_no_ports() {
+fn ports_are_refused_for_counts_that_cpus_do_not_cause() {
     let error = planned(&captured("zen4-2s"), &["pcie"], &[]).unwrap_err();
     assert!(error.starts_with("--witness ports divides what CPUs cause"), "{error}");
     let error =
@@ -92,7 +93,7 @@ fn what_cpus_do_not_cause_needs_no_ports() {
 
 /// A cache whose PMU cannot be read leaves its CPUs without a port.
 #[test]
-fn all_cpus_need_one() {
+fn ports_are_refused_where_a_cpu_has_none() {
     let mut machine = captured("zen4-2s");
     let pmu = machine.pmus.iter_mut().find(|pmu| pmu.name == "amd_l3").unwrap();
     let mask = pmu.cpumask.as_ref().unwrap();
@@ -118,5 +119,8 @@ fn each_cluster_is_a_port_of_the_memory() {
     let machine = captured("altra-2s");
     let plan = planned(&machine, &["mem"], &[]).unwrap();
     let ports = ports(&plan);
-    assert!(!ports.is_empty() && ports.iter().all(|its| its.2 == "l3d_cache_refill"), "{ports:?}");
+    assert!(
+        !ports.is_empty() && ports.iter().all(|port| port.2 == "l3d_cache_refill"),
+        "{ports:?}"
+    );
 }

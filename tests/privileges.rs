@@ -69,12 +69,14 @@ fn confined(pid: u32) -> Vec<Thread> {
 
 /// Compares the capabilities of the threads by name; there must be no other threads.
 fn assert_capabilities(threads: &[Thread], expected: &[(&str, u64)]) {
-    let mut found: Vec<_> =
-        threads.iter().map(|its| (its.name.as_str(), its.effective, its.permitted)).collect();
-    found.sort_unstable();
+    let mut thread_lines: Vec<_> = threads
+        .iter()
+        .map(|thread| (thread.name.as_str(), thread.effective, thread.permitted))
+        .collect();
+    thread_lines.sort_unstable();
     let mut expected: Vec<_> = expected.iter().map(|(name, set)| (*name, *set, *set)).collect();
     expected.sort_unstable();
-    assert_eq!(found, expected);
+    assert_eq!(thread_lines, expected);
 }
 
 /// The program with the two capabilities, for a user without any.
@@ -93,7 +95,7 @@ fn as_nobody(tool: &Path, dir: &Path) -> Command {
 }
 
 #[test]
-fn two_capabilities_are_enough() {
+fn two_capabilities_are_enough_to_record() {
     let _machine = root_or_skip!();
     let (place, output) = (Place::new(), Place::new());
     let tool = with_two_capabilities(&place);
@@ -127,13 +129,16 @@ fn two_capabilities_are_enough() {
 fn root_keeps_what_it_needs_and_no_more() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
-    let own = BPF | PERFMON | DAC_READ_SEARCH | KILL;
+    let own_capabilities = BPF | PERFMON | DAC_READ_SEARCH | KILL;
     for (timer, more) in [("pinned", &[][..]), ("run-on-cpu", &[("sampler", BPF | PERFMON)][..])] {
         let run = dir.path().join(timer);
         let options = ["-p", "host", "--slices", "--timer", timer];
         let recorder = Recorder::start(&run.join(""), &options);
         let all = confined(recorder.pid());
-        assert_capabilities(&all, &[&[("uncore-trace", own), ("tables", 0)], more].concat());
+        assert_capabilities(
+            &all,
+            &[&[("uncore-trace", own_capabilities), ("tables", 0)], more].concat(),
+        );
         assert!(all.iter().all(|thread| thread.others == [0; 3]), "{all:x?}");
         recorder.stop_and_tell();
         assert_checked(&run);
@@ -149,8 +154,8 @@ fn root_records_where_another_user_writes() {
     fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     let recorder = Recorder::start(&place.path("run.parquet"), &["-p", "host"]);
     let all = confined(recorder.pid());
-    let own = BPF | PERFMON | DAC_READ_SEARCH | KILL;
-    assert_capabilities(&all, &[("uncore-trace", own), ("tables", DAC_OVERRIDE)]);
+    let own_capabilities = BPF | PERFMON | DAC_READ_SEARCH | KILL;
+    assert_capabilities(&all, &[("uncore-trace", own_capabilities), ("tables", DAC_OVERRIDE)]);
     recorder.stop_and_tell();
     assert_checked(&place.path("run.parquet"));
     place.typed("record -p host -o run/ --duration 100ms").recorded();
@@ -164,12 +169,14 @@ const TOLD: &str = "grep -E ^(CapInh|CapPrm|CapEff|CapBnd|NoNewPrivs|Seccomp): /
 fn the_command_is_not_confined() {
     let _machine = root_or_skip!();
     let place = Place::new();
-    let told: Vec<&str> = TOLD.split(' ').collect();
-    let expected = Command::new(told[0]).args(&told[1..]).output().unwrap().stdout;
+    let status_command: Vec<&str> = TOLD.split(' ').collect();
+    let expected =
+        Command::new(status_command[0]).args(&status_command[1..]).output().unwrap().stdout;
     let expected = String::from_utf8(expected).unwrap();
     assert!(expected.contains("CapEff:") && expected.contains("NoNewPrivs:"), "{expected}");
     let after = |line: &str| {
-        let typed: Vec<&str> = line.split(' ').chain(["--"]).chain(told.iter().copied()).collect();
+        let typed: Vec<&str> =
+            line.split(' ').chain(["--"]).chain(status_command.iter().copied()).collect();
         place.run(typed)
     };
     assert_eq!(after("record -p host -o a.parquet").recorded().out, expected);
@@ -218,8 +225,8 @@ fn no_link_is_followed_to_the_output() {
         assert!(!place.path("made").exists(), "{act}");
     }
     // Links of the system lead to descriptors of this process.
-    let told = place.typed("stat -p host -o /dev/stderr -- true");
-    assert!(told.code == 0 && told.err.contains("context-switches"), "{told:?}");
+    let answer = place.typed("stat -p host -o /dev/stderr -- true");
+    assert!(answer.code == 0 && answer.err.contains("context-switches"), "{answer:?}");
 }
 
 #[test]
@@ -247,13 +254,13 @@ fn doctor_says_what_is_dropped_and_what_other_users_need() {
         return;
     }
     let place = Place::new();
-    let told = place.run(["doctor"]).out;
-    assert!(told.contains("sudo setcap cap_bpf,cap_perfmon+ep "), "{told}");
+    let doctor_text = place.run(["doctor"]).out;
+    assert!(doctor_text.contains("sudo setcap cap_bpf,cap_perfmon+ep "), "{doctor_text}");
     let json: serde_json::Value =
         serde_json::from_str(&place.run(["doctor", "--json"]).out).unwrap();
     let findings = json["findings"].as_array().unwrap();
-    let of = |name: &str| findings.iter().find(|its| its["name"] == name).unwrap();
-    let dropped = of("confinement")["what"].as_str().unwrap();
+    let finding_of = |name: &str| findings.iter().find(|finding| finding["name"] == name).unwrap();
+    let dropped = finding_of("confinement")["what"].as_str().unwrap();
     for word in ["all capabilities but", "CAP_BPF", "CAP_PERFMON", "no_new_privs"] {
         assert!(dropped.contains(word), "{word}: {dropped}");
     }

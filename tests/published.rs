@@ -7,7 +7,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Counter, plan};
 
-use crate::machines::{captured, made, request};
+use crate::machines::{captured, machine_with_files, request};
 
 /// An event of a text: suffix of its PMU's name, `config`, `config1` and `config2`.
 type Words = (&'static str, u64, u64, u64);
@@ -147,9 +147,9 @@ fn with_root_complexes() -> Machine {
         ("nvidia_pcie_tgt_pmu_0_rc_4", "nvidia_pcie_tgt_pmu_0_rc_0"),
         ("nvidia_pcie_tgt_pmu_0_rc_4", "nvidia_pcie_tgt_pmu_0_rc_1"),
     ];
-    for (at, (of, name)) in names.into_iter().enumerate() {
-        let mut pmu = machine.find_pmu(of).unwrap().clone();
-        (pmu.name, pmu.attr_type) = (name.to_owned(), 200 + at as u32);
+    for (offset, (original, name)) in names.into_iter().enumerate() {
+        let mut pmu = machine.find_pmu(original).unwrap().clone();
+        (pmu.name, pmu.attr_type) = (name.to_owned(), 200 + offset as u32);
         machine.pmus.push(pmu);
     }
     machine
@@ -158,7 +158,7 @@ fn with_root_complexes() -> Machine {
 #[test]
 fn published_command_lines_become_these_config_words() {
     let catalog = Catalog::load_embedded().unwrap();
-    let (_dir, cloud) = made(&[
+    let (_dir, cloud) = machine_with_files(&[
         ("pcie_bdf_200/type", "20"),
         ("pcie_bdf_200/cpumask", "1"),
         ("pcie_bdf_200/format/eventid", "config:0-15"),

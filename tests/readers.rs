@@ -52,7 +52,7 @@ fn assert_same(tool: &str, ours: &Sums, theirs: &Sums) {
 }
 
 #[test]
-fn duckdb_and_pandas_read_what_report_says() {
+fn duckdb_and_pandas_read_the_numbers_of_report() {
     let _machine = root_or_skip!();
     let python = python();
     let dir = tempfile::tempdir().unwrap();
@@ -86,13 +86,14 @@ fn pyarrow_reads_the_stream() {
     let answer = readers(&python, &[OsStr::new("stream"), path.as_os_str()]);
     let columns: Vec<String> = answer["columns"].as_array().unwrap().iter().map(string).collect();
     let schema = (fabric::TABLE.schema)();
-    let wanted: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    assert_eq!(columns, wanted);
+    let column_names: Vec<&str> =
+        schema.fields().iter().map(|field| field.name().as_str()).collect();
+    assert_eq!(columns, column_names);
     let rows = answer["rows"].as_u64().unwrap();
     assert!(text(&ended).contains(&format!(" {rows} rows")), "{rows} rows: {}", text(&ended));
     let sums = answered(&answer["sums"]);
     let clock = sums.iter().filter(|((event, ..), _)| event == "cpu-clock");
-    let whole: f64 = clock.map(|(_, (value, _))| value).sum();
+    let clock_sum: f64 = clock.map(|(_, (value, _))| value).sum();
     // Each CPU's clock counts the length of the windows, which cover all of the time.
     let clocks = answer["clocks"].as_array().unwrap();
     println!("{rows} rows; cpu-clock by CPU, and what its windows are long: {clocks:?}");
@@ -103,5 +104,5 @@ fn pyarrow_reads_the_stream() {
         assert!(length >= 1.49e9 && (value - length).abs() <= 0.01 * length, "{clock}");
         parts += value;
     }
-    assert!((whole - parts).abs() <= 1e-9 * whole, "{whole}, by CPU {parts}");
+    assert!((clock_sum - parts).abs() <= 1e-9 * clock_sum, "{clock_sum}, by CPU {parts}");
 }

@@ -13,7 +13,7 @@ use crate::harness::has_root;
 use crate::skip::skip;
 
 #[test]
-fn what_exists_is_replaced_when_told_to_and_only_by_a_recording() {
+fn an_existing_file_is_replaced_with_force_and_only_by_a_recording() {
     if !has_root("record --force") {
         return;
     }
@@ -32,7 +32,7 @@ fn what_exists_is_replaced_when_told_to_and_only_by_a_recording() {
 
 /// An ordinary recording has late ticks and unseen switches, which must not look like a failure.
 #[test]
-fn a_complete_recording_says_so_and_what_cost_precision_is_a_note() {
+fn a_complete_recording_is_marked_and_lost_precision_is_a_note() {
     if !has_root("record: its last words") {
         return;
     }
@@ -86,7 +86,7 @@ fn the_stream_is_nothing_but_arrow() {
 
 /// A mistyped `--cgroup` is a warning, not an error: the cgroup may be created later.
 #[test]
-fn a_cgroup_that_is_not_there_is_said() {
+fn a_missing_cgroup_is_reported() {
     if !has_root("record --cgroup") {
         return;
     }

@@ -28,7 +28,7 @@ fn record_refuses(args: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn unknown_names_are_named_with_what_there_is() {
+fn unknown_names_are_refused_with_the_known_ones() {
     record_refuses(&["-p", "bogus"], &["no group 'bogus'", "the groups are mem, cache"]);
     record_refuses(&["-p", "hots"], &["no group 'hots'", "did you mean host?"]);
     record_refuses(&["-e", "duration_time"], &["-p GROUP, -e EVENT or -M METRIC"]);
@@ -208,7 +208,7 @@ fn a_directory_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn without_privileges_it_says_which_are_needed() {
+fn without_privileges_the_needed_ones_are_named() {
     let (place, output) = (Place::new(), Place::new());
     let tool = place.tool_for_all();
     if rustix::process::geteuid().is_root() {

@@ -26,7 +26,10 @@ fn steps(job: &Value) -> &[Value] {
 /// Runs the script of a step in a directory, as GitHub does, with `stand_in` for a program.
 fn run(job: &str, step: &str, dir: &TempDir, (program, stand_in): (&str, &str)) -> Output {
     let workflow = workflow();
-    let of_name = steps(&workflow["jobs"][job]).iter().find(|it| it["name"] == step).unwrap();
+    let of_name = steps(&workflow["jobs"][job])
+        .iter()
+        .find(|workflow_step| workflow_step["name"] == step)
+        .unwrap();
     let programs = dir.path().join("bin");
     fs::create_dir_all(&programs).unwrap();
     script(&programs.join(program), stand_in);
@@ -38,7 +41,7 @@ fn run(job: &str, step: &str, dir: &TempDir, (program, stand_in): (&str, &str)) 
 }
 
 #[test]
-fn what_may_write_runs_nothing_of_the_repository() {
+fn jobs_with_write_permission_run_no_code_of_the_repository() {
     let workflow = workflow();
     assert_eq!(workflow["permissions"], json!({"contents": "read"}));
     let jobs = workflow["jobs"].as_object().unwrap();

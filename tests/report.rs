@@ -17,7 +17,7 @@ use crate::small::{rows, small_recording, small_recording_with};
 
 /// A table with missing numbers looks like any other.
 #[test]
-fn a_report_says_first_what_is_missing() {
+fn a_report_begins_with_its_losses() {
     let place = Place::new();
     let pairs = [
         (metadata::COMPLETE, "false"),
@@ -25,8 +25,8 @@ fn a_report_says_first_what_is_missing() {
         (metadata::LOSS_FIRST, r#"{"late_tick":1000000,"lost_sample":4000000}"#),
     ];
     small_recording_with(RecordingTarget::File(place.path("lost.parquet")), &pairs);
-    let whole = [(metadata::COMPLETE, "true"), (metadata::LOSS, r#"{"late_tick":12}"#)];
-    small_recording_with(RecordingTarget::File(place.path("whole.parquet")), &whole);
+    let complete_pairs = [(metadata::COMPLETE, "true"), (metadata::LOSS, r#"{"late_tick":12}"#)];
+    small_recording_with(RecordingTarget::File(place.path("whole.parquet")), &complete_pairs);
     let line = "incomplete: 5286 readings were dropped (first at 0.004 s); see `uncore-trace check lost.parquet`";
     let report = |options: &str| place.typed(&format!("report {options}"));
 
@@ -78,17 +78,20 @@ fn a_report_has_the_interval_of_each_value() {
     ] {
         let json = interval(confidence, "--json");
         let json: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
-        let found = json["value_low"].as_f64().zip(json["value_high"].as_f64());
+        let shown_interval = json["value_low"].as_f64().zip(json["value_high"].as_f64());
         let near = |(a, b): (f64, f64), (c, d): (f64, f64)| (a - c).abs().max((b - d).abs()) < 1e-6;
-        let agree = found.zip(ends).map_or(found == ends, |(found, ends)| near(found, ends));
+        let agree = shown_interval
+            .zip(ends)
+            .map_or(shown_interval == ends, |(found, ends)| near(found, ends));
         assert!(agree, "{confidence:?}: {json}");
         let text = interval(confidence, "--ascii");
         assert!(text.contains("90 % interval") && text.contains(shown), "{text}");
         let csv = interval(confidence, "--csv");
         let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let (names, first) = (lines.next().unwrap(), lines.next().unwrap());
-        let at = |name| first[names.iter().position(|it| *it == name).unwrap()].parse().ok();
-        assert_eq!(at("value_low").zip(at("value_high")), found, "{csv}");
+        let at =
+            |name| first[names.iter().position(|column| *column == name).unwrap()].parse().ok();
+        assert_eq!(at("value_low").zip(at("value_high")), shown_interval, "{csv}");
     }
 }
 
@@ -115,8 +118,9 @@ fn lines(options: &[&str]) -> BTreeMap<[String; 3], String> {
     let json = run_ok([&["report", sample.to_str().unwrap(), "--json"], options].concat());
     let line = |line: &str| {
         let value: Value = serde_json::from_str(line).unwrap();
-        let of = ["event", "owner", "key"].map(|name| value[name].as_str().unwrap().to_owned());
-        (of, line.to_owned())
+        let line_key =
+            ["event", "owner", "key"].map(|name| value[name].as_str().unwrap().to_owned());
+        (line_key, line.to_owned())
     };
     json.lines().map(line).collect()
 }
@@ -131,28 +135,40 @@ fn selected_events_links_and_cgroups_have_the_numbers_that_they_have_among_all()
     for by in ["cgroup", "pid", "comm", "owner"] {
         let all = lines(&["--by", by]);
         let mut expected = all.clone();
-        expected.retain(|of, _| ["page-faults", "read_bytes", "write_bytes"].contains(&&*of[0]));
+        expected.retain(|line_key, _| {
+            ["page-faults", "read_bytes", "write_bytes"].contains(&&*line_key[0])
+        });
         // By event, and by link.
         let selected = ["--by", by, "--event", "page-*", "--event", "disk vda *"];
         assert!(lines(&selected) == expected, "{by}");
 
         let inside = lines(&["--by", by, "--cgroup", "/sample/build", "--cgroup", "/sample/web/"]);
         let sum = |lines: &BTreeMap<[String; 3], String>, event: &str| -> f64 {
-            lines.iter().filter(|(of, _)| of[0] == event).map(|(_, line)| value(line)).sum()
+            lines
+                .iter()
+                .filter(|(line_key, _)| line_key[0] == event)
+                .map(|(_, line)| value(line))
+                .sum()
         };
         for event in ["page-faults", "context-switches", "write_bytes"] {
-            let (one, other) = (sum(&all, event), sum(&inside, event));
-            assert!((one - other).abs() <= 1e-9 * one, "{by} {event}: {one}, {other}");
+            let (of_all, of_selected) = (sum(&all, event), sum(&inside, event));
+            assert!(
+                (of_all - of_selected).abs() <= 1e-9 * of_all,
+                "{by} {event}: {of_all}, {of_selected}"
+            );
         }
         // Processes of a name, and all tasks, are in several cgroups.
-        let is_same = |(of, line): (&[String; 3], &String)| {
-            of[1] == "other_tasks"
-                || (of[1] == "task" && ["comm", "owner"].contains(&by))
-                || all.get(of) == Some(line)
+        let is_same = |(line_key, line): (&[String; 3], &String)| {
+            line_key[1] == "other_tasks"
+                || (line_key[1] == "task" && ["comm", "owner"].contains(&by))
+                || all.get(line_key) == Some(line)
         };
         assert!(inside.iter().all(is_same), "{by}");
-        let names: BTreeSet<&str> =
-            inside.keys().filter(|of| of[1] == "task").map(|of| of[2].as_str()).collect();
+        let names: BTreeSet<&str> = inside
+            .keys()
+            .filter(|line_key| line_key[1] == "task")
+            .map(|line_key| line_key[2].as_str())
+            .collect();
         assert!(by != "cgroup" || names == BTreeSet::from(["/sample/build", "/sample/web"]));
     }
     // The page has them too.
@@ -162,7 +178,7 @@ fn selected_events_links_and_cgroups_have_the_numbers_that_they_have_among_all()
     let options = ["--event", "disk*", "--cgroup", "/sample/backup", "--html"];
     let page = page.to_str().unwrap();
     run_ok([&["report", sample.to_str().unwrap()], &options[..], &[page]].concat());
-    let data = crate::harness::page::data(&fs::read_to_string(page).unwrap());
+    let data = crate::harness::page::page_data(&fs::read_to_string(page).unwrap());
     let plots: Vec<&str> = data["plots"]
         .as_array()
         .unwrap()
@@ -170,13 +186,17 @@ fn selected_events_links_and_cgroups_have_the_numbers_that_they_have_among_all()
         .map(|plot| plot["name"].as_str().unwrap())
         .collect();
     assert_eq!(plots, ["disk vda in", "disk vda out"]);
-    let names: Vec<&str> =
-        data["tenants"].as_array().unwrap().iter().map(|its| its[0].as_str().unwrap()).collect();
+    let names: Vec<&str> = data["tenants"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tenant| tenant[0].as_str().unwrap())
+        .collect();
     assert_eq!(names[..2], ["/sample/backup", "(other_tasks)"]);
 }
 
 #[test]
-fn a_selection_of_nothing_is_refused_with_what_there_is() {
+fn an_empty_selection_is_refused_with_the_known_names() {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/vm.parquet");
     let sample = sample.to_str().unwrap();
     for (options, words) in [
@@ -187,7 +207,7 @@ fn a_selection_of_nothing_is_refused_with_what_there_is() {
     ] {
         let output = run([&["report", sample], &options[..]].concat());
         assert_eq!(output.status.code(), Some(2));
-        let said = text(&output);
-        assert!(said.contains(words) && said.trim().lines().count() == 1, "{said}");
+        let message = text(&output);
+        assert!(message.contains(words) && message.trim().lines().count() == 1, "{message}");
     }
 }

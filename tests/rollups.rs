@@ -60,7 +60,7 @@ fn assert_same(
 }
 
 #[test]
-fn sums_are_those_of_the_recordings_of_all_hosts_or_of_one() {
+fn a_roll_up_has_the_sums_of_all_hosts_or_of_one() {
     let place = place();
     let recorded = values(&place.run(["report", "one", "--json"]).ok());
     assert!(recorded.len() > 20, "{recorded:?}");
@@ -73,7 +73,7 @@ fn sums_are_those_of_the_recordings_of_all_hosts_or_of_one() {
     assert_same(&report(&["--host", "*"]), &recorded, 2.0);
     // A part of a day, by the wall clock: half of the time has less than the whole sum.
     let half = report(&["--from", "2026-11-23T09:00:10Z"]);
-    let sum = |of: &BTreeMap<_, f64>| of.values().sum::<f64>();
+    let sum = |sums: &BTreeMap<_, f64>| sums.values().sum::<f64>();
     let part = sum(&half) / sum(&recorded) / 2.0;
     assert!((0.3..0.7).contains(&part), "{part}");
     let refused = place.run(["report", "rollups", "--host", "three"]).refused();
@@ -89,18 +89,23 @@ fn every_command_that_reads_recordings_opens_a_roll_up() {
     let text = place.run(["report", "rollups"]).ok();
     assert!(text.contains("one memory 0 in") && text.contains("/lab/train"), "{text}");
     let links = lines(&place.run(["report", "rollups", "--links", "--json"]).ok());
-    let link = links.iter().find(|it| it["link"] == "two memory 0" && it["direction"] == "both");
+    let link = links
+        .iter()
+        .find(|link_line| link_line["link"] == "two memory 0" && link_line["direction"] == "both");
     assert_eq!(link.unwrap()["peak_per_s"], 48e9, "{links:?}");
     assert_eq!(link.unwrap()["peak_source"], "roll-up");
-    let one = place.run(["report", "rollups", "--host", "one", "--links", "--json"]).ok();
-    assert!(lines(&one).iter().any(|it| it["link"] == "memory 0"), "{one}");
+    let report_of_one = place.run(["report", "rollups", "--host", "one", "--links", "--json"]).ok();
+    assert!(
+        lines(&report_of_one).iter().any(|link_line| link_line["link"] == "memory 0"),
+        "{report_of_one}"
+    );
     let csv = place.run(["report", "rollups", "--csv"]).ok();
     assert!(csv.lines().count() > 20 && csv.starts_with("event,"), "{csv}");
     place.run(["report", "rollups", "--html", "page.html"]).ok();
     assert!(std::fs::read_to_string(place.path("page.html")).unwrap().contains("two memory 0"));
     let marks = place.run(["report", "rollups", "--marks", "--json"]).ok();
     assert_eq!(marks, "");
-    let export = ["--csv", "rows.csv", "--arrow", "rows.arrow", "--openmetrics", "rows.txt"];
+    let export = ["--csv", "rows.csv", "--arrow", "rows.arrow"];
     let args = [&["export", "rollups", "--perfetto", "trace"][..], &export].concat();
     place.run(args).ok();
     let rows = std::fs::read_to_string(place.path("rows.csv")).unwrap();
@@ -122,7 +127,7 @@ fn every_command_that_reads_recordings_opens_a_roll_up() {
 }
 
 #[test]
-fn what_a_roll_up_does_not_have_is_said_in_a_line() {
+fn questions_that_a_roll_up_cannot_answer_are_refused_in_one_line() {
     let place = place();
     for (args, says) in [
         (&["report", "rollups", "--by", "pid"][..], "has no processes: use --by cgroup"),
@@ -146,9 +151,9 @@ fn a_damaged_roll_up_fails_the_check() {
     let file = file_of(&place, "one");
     let whole = std::fs::read(&file).unwrap();
     // In a row group, and in the footer.
-    for at in [2000, whole.len() - 2000] {
+    for position in [2000, whole.len() - 2000] {
         let mut bytes = whole.clone();
-        bytes[at] ^= 1;
+        bytes[position] ^= 1;
         std::fs::write(&file, bytes).unwrap();
         let answer = place.run(["check", "rollups"]);
         assert_eq!(answer.code, 1, "{answer:?}");
@@ -157,8 +162,8 @@ fn a_damaged_roll_up_fails_the_check() {
         assert!(line.contains("bytes are as written") && line.contains(name), "{answer:?}");
         assert!(answer.out.contains("1 FAILED: bytes are as written"), "{answer:?}");
         // The other host is sound.
-        let other = place.run(["check", "rollups", "--host", "two"]).ok();
-        assert!(other.contains("none failed"), "{other}");
+        let check_of_two = place.run(["check", "rollups", "--host", "two"]).ok();
+        assert!(check_of_two.contains("none failed"), "{check_of_two}");
         let refused = place.run(["report", "rollups"]).refused();
         assert!(refused.contains(name) && refused.contains("is damaged"), "{refused}");
         place.run(["report", "rollups", "--host", "two"]).ok();
@@ -169,14 +174,14 @@ fn a_damaged_roll_up_fails_the_check() {
 #[test]
 fn a_file_where_it_does_not_belong_fails_the_check_and_is_left_out_of_reports() {
     let place = place();
-    let one = values(&place.run(["report", "rollups", "--json", "--host", "one"]).ok());
-    let (own, other) = (file_of(&place, "one"), file_of(&place, "two"));
+    let values_of_one = values(&place.run(["report", "rollups", "--json", "--host", "one"]).ok());
+    let (intact_file, other_file) = (file_of(&place, "one"), file_of(&place, "two"));
     let hour = place.path(HOUR);
-    let copied = hour.join("host=two").join(own.file_name().unwrap());
+    let copied = hour.join("host=two").join(intact_file.file_name().unwrap());
     let moved = place.path("rollups/cluster=lab/date=2026-11-23/hour=10/host=one/_1.parquet");
     let foreign = place.path("rollups/cluster=other/date=2026-11-23/hour=09/host=one/_1.parquet");
     let above = hour.join("_1.parquet");
-    std::fs::remove_file(&other).unwrap();
+    std::fs::remove_file(&other_file).unwrap();
     for (to, says) in [
         (&copied, "it is of the host one, and lies in host=two"),
         (&moved, "outside of its hour"),
@@ -184,7 +189,7 @@ fn a_file_where_it_does_not_belong_fails_the_check_and_is_left_out_of_reports() 
         (&above, "it is not at cluster=C/date=YYYY-MM-DD/hour=HH/host=NAME/BOOT_SECOND.parquet"),
     ] {
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-        std::fs::copy(&own, to).unwrap();
+        std::fs::copy(&intact_file, to).unwrap();
         let answer = place.run(["check", "rollups"]);
         assert_eq!(answer.code, 1, "{answer:?}");
         let line = answer.out.lines().find(|line| line.starts_with("FAILED")).unwrap();
@@ -195,13 +200,13 @@ fn a_file_where_it_does_not_belong_fails_the_check_and_is_left_out_of_reports() 
         assert_eq!(answer.code, 0, "{answer:?}");
         let is_said = |line: &str| line.contains(name) && line.contains(says);
         assert!(answer.err.lines().any(is_said), "{answer:?}");
-        assert_same(&values(&answer.out), &one, 1.0);
+        assert_same(&values(&answer.out), &values_of_one, 1.0);
         // Where nothing else is, there is nothing to report.
-        let alone = to.parent().unwrap().to_str().unwrap();
-        if !alone.ends_with("hour=09") {
-            let refused = place.run(["report", alone]).refused();
+        let hour_dir = to.parent().unwrap().to_str().unwrap();
+        if !hour_dir.ends_with("hour=09") {
+            let refused = place.run(["report", hour_dir]).refused();
             assert!(refused.contains(says), "{refused}");
-            assert_eq!(place.run(["check", alone]).code, 1, "{alone}");
+            assert_eq!(place.run(["check", hour_dir]).code, 1, "{hour_dir}");
         }
         std::fs::remove_file(to).unwrap();
     }
@@ -212,15 +217,15 @@ fn a_file_where_it_does_not_belong_fails_the_check_and_is_left_out_of_reports() 
 fn check_takes_hosts_and_hours_of_a_roll_up() {
     let place = place();
     let check = |more: &[&str]| place.run([&["check", "rollups"], more].concat());
-    let of = ["--from", "2026-11-23T09:00:00Z", "--to", "2026-11-23T10:00:00Z"];
+    let hour_span = ["--from", "2026-11-23T09:00:00Z", "--to", "2026-11-23T10:00:00Z"];
     let files = |more: &[&str]| {
-        let found = check(&[&of[..], more].concat()).ok();
-        let line = found.lines().find(|line| line.contains("files are in their place"));
+        let report = check(&[&hour_span[..], more].concat()).ok();
+        let line = report.lines().find(|line| line.contains("files are in their place"));
         line.unwrap().split_whitespace().rev().nth(1).unwrap().to_owned()
     };
     assert_eq!((files(&[]), files(&["--host", "one"])), ("2".to_owned(), "1".to_owned()));
-    let other = ["--from", "2026-11-23T12:00:00Z"];
-    assert!(check(&other).refused().contains("rollups has no windows in that time"));
+    let empty_span = ["--from", "2026-11-23T12:00:00Z"];
+    assert!(check(&empty_span).refused().contains("rollups has no windows in that time"));
     assert!(check(&["--from", "2s"]).refused().contains("write times such as"));
     let refused = place.run(["check", "one", "--to", "2026-11-23T10:00:00Z"]).refused();
     assert!(refused.contains("one is no roll-up"), "{refused}");

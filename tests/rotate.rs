@@ -45,7 +45,7 @@ fn together(dir: &Path) -> Value {
 /// Under load, with windows longer than ticks. A machine that is stopped between parts may make
 /// both readings there late, so one of three recordings must be complete.
 #[test]
-fn nothing_is_lost_or_doubled_between_parts() {
+fn no_count_is_lost_or_doubled_between_parts() {
     let _machine = root_or_skip!();
     let _load = Load::with_pauses(0);
     let mut torn = Value::Null;
@@ -134,7 +134,7 @@ fn a_killed_recorder_leaves_one_part_to_repair() {
 }
 
 #[test]
-fn what_cannot_be_rotated_is_an_error_of_one_line() {
+fn impossible_rotations_are_refused_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("run/");
     let output = output.to_str().unwrap();

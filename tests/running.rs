@@ -23,7 +23,7 @@ fn sealed(place: &Place, name: &str) -> Answer {
 }
 
 #[test]
-fn views_show_what_there_is_so_far() {
+fn views_show_a_running_recording_up_to_its_last_flush() {
     let _machine = root_or_skip!();
     for name in ["run.parquet", "run/"] {
         let place = Place::new();

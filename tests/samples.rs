@@ -28,17 +28,17 @@ fn samples() -> PathBuf {
 
 /// Every file below `samples/` with its size.
 fn files(dir: &Path) -> Vec<(PathBuf, u64)> {
-    let mut found = Vec::new();
+    let mut sized_files = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(files(&path));
+            sized_files.extend(files(&path));
         } else {
             let bytes = fs::metadata(&path).unwrap().len();
-            found.push((path, bytes));
+            sized_files.push((path, bytes));
         }
     }
-    found
+    sized_files
 }
 
 #[test]
@@ -75,27 +75,28 @@ fn a_user_without_privileges_reads_the_samples() {
 
 #[test]
 fn a_report_begins_with_the_answer_and_says_once_that_all_is_exact() {
-    let of = |sample: &str, options: &[&str]| {
+    let report_on = |sample: &str, options: &[&str]| {
         let sample = samples().join(sample);
         run_ok([&["report", sample.to_str().unwrap()], options].concat())
     };
-    let first =
-        |sample: &str, options: &[&str]| of(sample, options).lines().next().unwrap().to_owned();
+    let first = |sample: &str, options: &[&str]| {
+        report_on(sample, options).lines().next().unwrap().to_owned()
+    };
     let train = "train had 96 % (85 to 100 %) of what went over memory of other sockets 0 (in): ";
     assert!(first("grace", &[]).starts_with(train));
     assert!(first("grace", &["--by", "pmu", "--top", "1"]).starts_with(train));
     assert!(first("vm.parquet", &["--by", "pid"]).starts_with("dd ("));
-    let exact = of("vm.parquet", &[]);
+    let exact = report_on("vm.parquet", &[]);
     let answer = exact.lines().next().unwrap();
     assert!(answer.starts_with("dd had 100 % of what went over disk vda ("), "{answer}");
     assert!(answer.ends_with("; 100 % in cgroup /sample/backup."), "{answer}");
     let remark = "In every line: method exact, confidence 1, the 90 % interval is the value, ";
     assert!(exact.contains(remark) && !exact.contains("confidence  "), "{exact}");
-    assert!(of("grace", &[]).contains("In every line: running 100.0 %"));
+    assert!(report_on("grace", &[]).contains("In every line: running 100.0 %"));
 }
 
 #[test]
-fn who_cannot_record_is_told_of_the_samples() {
+fn a_user_who_cannot_record_is_pointed_to_the_samples() {
     if !has_root("recording as another user") {
         return;
     }
@@ -129,11 +130,11 @@ fn readme_shows_reports_of_the_samples() {
     let grace = reported("grace", &["--from", "1s", "--top", "3"]);
     let grace = grace.split("\n\n").find(|part| part.starts_with("remote_socket_rd_data  "));
     let vm = excerpt(&reported("vm.parquet", &["--top", "2"]), "page-faults");
-    for (name, shown) in [("report", grace.unwrap().to_owned()), ("vm", vm)] {
+    for (name, report_text) in [("report", grace.unwrap().to_owned()), ("vm", vm)] {
         let begin = format!("<!-- screen {name} -->\n");
-        let (before, rest) = text.split_once(&begin).unwrap();
-        let (_, after) = rest.split_once("<!-- end -->").unwrap();
-        let lines: Vec<&str> = shown.lines().map(str::trim_end).collect();
+        let (before, after_begin) = text.split_once(&begin).unwrap();
+        let (_, after) = after_begin.split_once("<!-- end -->").unwrap();
+        let lines: Vec<&str> = report_text.lines().map(str::trim_end).collect();
         let block = format!("```text\n{}\n```\n", lines.join("\n"));
         text = format!("{before}{begin}{block}<!-- end -->{after}");
     }
@@ -155,10 +156,10 @@ fn samples_are_small() {
 
 #[test]
 fn samples_name_nothing_of_the_machine_they_were_made_on() {
-    let found = python_answers(&python(), include_str!("samples.py"), &[samples().as_os_str()]);
+    let answers = python_answers(&python(), include_str!("samples.py"), &[samples().as_os_str()]);
     let readme = fs::read_to_string(samples().join("README.md")).unwrap();
     let mut commands = 0;
-    for text in found.as_array().unwrap().iter().map(|text| text.as_str().unwrap()) {
+    for text in answers.as_array().unwrap().iter().map(|text| text.as_str().unwrap()) {
         for path in text.split_whitespace().filter_map(|word| word.strip_prefix('/')) {
             let first = path.split('/').next().unwrap();
             assert!(PATHS.contains(&first), "{text}");
@@ -168,5 +169,5 @@ fn samples_name_nothing_of_the_machine_they_were_made_on() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 2, "{found}");
+    assert_eq!(commands, 2, "{answers}");
 }

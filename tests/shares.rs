@@ -20,8 +20,8 @@ fn last_cpu() -> usize {
 }
 
 /// Sum of an event on one CPU for the tasks of a cgroup.
-fn value(shares: &[rows::Share], event: &str, cpu: usize, cgroup: &Cgroup) -> f64 {
-    let of_cpu = |share: &&rows::Share| share.event == event && share.cpu == cpu as i32;
+fn value(shares: &[rows::ShareRow], event: &str, cpu: usize, cgroup: &Cgroup) -> f64 {
+    let of_cpu = |share: &&rows::ShareRow| share.event == event && share.cpu == cpu as i32;
     let mine = shares.iter().filter(of_cpu);
     let mine = mine.filter(|share| share.cgroup.as_ref() == Some(&cgroup.path));
     mine.filter_map(|share| share.value).sum()
@@ -40,7 +40,7 @@ fn off_weights(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     let recorder = Recorder::start(&file, &["-p", "host"]);
     sleep(Duration::from_secs(5));
     recorder.stop();
-    let shares = rows::shares(&file);
+    let shares = rows::read_shares(&file);
     assert!(value(&shares, "cpu-clock", cpu, a) > 1e9, "the spinners ran for seconds");
     let [of_a, of_b] = [a, b].map(|cgroup| value(&shares, "cpu-clock", cpu, cgroup));
     let share = 100.0 * of_a / (of_a + of_b);
@@ -54,8 +54,8 @@ fn weights_of_75_to_25_are_shares_of_75_to_25() {
     let (a, b) = (or_skip!(Cgroup::weighted("a", 3.0)), or_skip!(Cgroup::weighted("b", 1.0)));
     let cpu = last_cpu();
     let spinners = [Load::spin(cpu), Load::spin(cpu)];
-    a.add(spinners[0].pid());
-    b.add(spinners[1].pid());
+    a.add_process(spinners[0].pid());
+    b.add_process(spinners[1].pid());
     settle();
     let off = best_of_three(2.0, || off_weights(cpu, [&a, &b]));
     assert!(off <= 2.0, "off by {off:.2} %");
@@ -70,7 +70,7 @@ const HALF: Duration = Duration::from_secs(1);
 /// their shares beyond the bounds, in percent of its time.
 fn off_move(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     let spinner = Load::spin(cpu);
-    a.add(spinner.pid());
+    a.add_process(spinner.pid());
     settle();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.parquet");
@@ -80,18 +80,18 @@ fn off_move(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     // The kernel moves it at a time between the two figures: before, it may wait for other
     // processes, and after, this test may wait for a CPU.
     let not_yet = spinner.ran_ns();
-    b.add(spinner.pid());
+    b.add_process(spinner.pid());
     let moved = spinner.ran_ns();
     spinner.run_for(HALF);
     let (end_ns, end) = (mono_ns(), spinner.ran_ns());
-    let whole = (end - begin) as f64;
+    let ran_ns = (end - begin) as f64;
     if !recorder.stop_and_tell() {
         println!("the machine was too busy: something was lost");
         return f64::INFINITY;
     }
-    let shares = rows::shares(&file);
+    let shares = rows::read_shares(&file);
     // The kernel's figure includes interrupts, which are separate owners here.
-    let interrupts = |share: &&rows::Share| {
+    let interrupts = |share: &&rows::ShareRow| {
         share.event == "cpu-clock" && share.cpu == cpu as i32 && share.owner.ends_with("irq")
     };
     let interrupts: f64 =
@@ -104,14 +104,14 @@ fn off_move(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     let of_a = (not_yet - begin, moved - begin, before);
     let of_b = (end - moved, end - not_yet, after);
     for (cgroup, (least, most, more)) in [(a, of_a), (b, of_b)] {
-        let found = value(&shares, "cpu-clock", cpu, cgroup);
+        let counted = value(&shares, "cpu-clock", cpu, cgroup);
         println!(
-            "{}: {found} ns of {least} to {most} ns, interrupts had {interrupts} ns, outside {more} ns",
+            "{}: {counted} ns of {least} to {most} ns, interrupts had {interrupts} ns, outside {more} ns",
             cgroup.path
         );
-        off = off.max(found - most as f64 - more).max(least as f64 - found - interrupts);
+        off = off.max(counted - most as f64 - more).max(least as f64 - counted - interrupts);
     }
-    100.0 * off / whole
+    100.0 * off / ran_ns
 }
 
 #[test]
@@ -122,42 +122,46 @@ fn a_task_that_is_moved_is_counted_where_it_was() {
     assert!(off <= 5.0, "off by {off:.2} % of what the spinner ran");
 }
 
-fn recorded_for(cgroup: &Cgroup, file: &Path) -> Vec<rows::Share> {
+fn recorded_for(cgroup: &Cgroup, file: &Path) -> Vec<rows::ShareRow> {
     let recorder = Recorder::start(file, &["-p", "host", "--cgroup", &cgroup.path]);
     sleep(Duration::from_secs(1));
     recorder.stop();
     assert_checked(file);
-    rows::shares(file)
+    rows::read_shares(file)
 }
 
 #[test]
 fn only_the_cgroup_that_was_asked_for_has_rows_of_its_own() {
     let _machine = root_or_skip!();
-    let (wanted, other) = (or_skip!(Cgroup::new("wanted")), or_skip!(Cgroup::new("rest")));
+    let (requested, unrequested) = (or_skip!(Cgroup::new("wanted")), or_skip!(Cgroup::new("rest")));
     let cpu = last_cpu();
     let spinners = [Load::spin(cpu), Load::spin(cpu)];
-    wanted.add(spinners[0].pid());
-    other.add(spinners[1].pid());
+    requested.add_process(spinners[0].pid());
+    unrequested.add_process(spinners[1].pid());
     settle();
     let dir = tempfile::tempdir().unwrap();
-    let shares = recorded_for(&wanted, &dir.path().join("run.parquet"));
-    let mut rest: BTreeMap<(i64, i32, &str), usize> = BTreeMap::new();
+    let shares = recorded_for(&requested, &dir.path().join("run.parquet"));
+    let mut other_task_rows: BTreeMap<(i64, i32, &str), usize> = BTreeMap::new();
     for share in &shares {
         match share.owner.as_str() {
             "other_tasks" => {
                 assert!(share.pid.is_none() && share.comm.is_none(), "{share:?}");
                 assert_eq!(share.cgroup, None, "{share:?}");
-                *rest.entry((share.mono_ns, share.cpu, &share.event)).or_default() += 1;
+                *other_task_rows.entry((share.mono_ns, share.cpu, &share.event)).or_default() += 1;
             }
             "task" => {
-                assert_eq!(share.cgroup.as_deref(), Some(wanted.path.as_str()), "{share:?}");
+                assert_eq!(share.cgroup.as_deref(), Some(requested.path.as_str()), "{share:?}");
                 assert_eq!(share.pid, Some(spinners[0].pid()), "{share:?}");
             }
             _ => {}
         }
     }
-    assert!(value(&shares, "cpu-clock", cpu, &wanted) > 1e8, "the spinner ran");
-    assert!(rest.len() > 20, "the other spinner ran in {} windows", rest.len());
-    assert!(rest.values().all(|rows| *rows == 1), "one row for all others");
+    assert!(value(&shares, "cpu-clock", cpu, &requested) > 1e8, "the spinner ran");
+    assert!(
+        other_task_rows.len() > 20,
+        "the other spinner ran in {} windows",
+        other_task_rows.len()
+    );
+    assert!(other_task_rows.values().all(|rows| *rows == 1), "one row for all others");
     drop(spinners);
 }

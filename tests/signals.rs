@@ -12,7 +12,7 @@ use crate::harness::subject::ending_signals;
 use crate::harness::{assert_checked, root_or_skip, rows, run, text};
 
 #[test]
-fn a_signal_ends_it_with_a_complete_file() {
+fn a_signal_ends_a_recording_with_a_complete_file() {
     let _machine = root_or_skip!();
     for signal in ending_signals() {
         let dir = tempfile::tempdir().unwrap();
@@ -23,9 +23,9 @@ fn a_signal_ends_it_with_a_complete_file() {
         recorder.signal(signal);
         let ended = recorder.wait();
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        assert_eq!(rows::pair(&file, metadata::COMPLETE).as_deref(), Some("true"));
+        assert_eq!(rows::metadata_value(&file, metadata::COMPLETE).as_deref(), Some("true"));
         assert_checked(&file);
-        let shares = rows::shares(&file);
+        let shares = rows::read_shares(&file);
         let begin = shares.iter().map(|share| share.mono_ns - share.window_ns).min().unwrap();
         let end = shares.iter().map(|share| share.mono_ns).max().unwrap();
         assert!(end - begin >= 690_000_000, "{} ns of 700 ms", end - begin);
@@ -45,22 +45,25 @@ fn the_commands_exit_code_is_passed_on() {
         let script = format!("exit {code}");
         let output = run(["record", "-p", "host", "--force", "-o", out, "--", "sh", "-c", &script]);
         assert_eq!(output.status.code(), Some(code), "{}", text(&output));
-        assert_eq!(rows::pair(&file, metadata::COMPLETE).as_deref(), Some("true"));
+        assert_eq!(rows::metadata_value(&file, metadata::COMPLETE).as_deref(), Some("true"));
         assert_checked(&file);
     }
 }
 
 #[test]
-fn a_command_that_is_not_there_leaves_nothing() {
+fn a_missing_command_leaves_no_file() {
     let _machine = root_or_skip!();
     for name in ["run.parquet", "run/"] {
         let dir = tempfile::tempdir().unwrap();
         let output = dir.path().join(name);
         let out = output.to_str().unwrap();
         let ended = run(["record", "-p", "host", "-o", out, "--", "/no/such/command"]);
-        let said = text(&ended);
-        assert_eq!(ended.status.code(), Some(2), "{said}");
-        assert!(said.contains("/no/such/command") && said.trim().lines().count() == 1, "{said}");
+        let stderr = text(&ended);
+        assert_eq!(ended.status.code(), Some(2), "{stderr}");
+        assert!(
+            stderr.contains("/no/such/command") && stderr.trim().lines().count() == 1,
+            "{stderr}"
+        );
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
         assert!(left.is_empty(), "{left:?}");
     }

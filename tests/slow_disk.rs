@@ -78,16 +78,16 @@ impl Drop for Frozen<'_> {
 
 /// Each CPU has windows from the start to `end` without gaps.
 fn assert_whole(recording: &Path, start: i64, end: i64) {
-    assert_eq!(rows::pair(recording, metadata::COMPLETE).as_deref(), Some("true"));
-    for time in rows::cpu_time(recording) {
+    assert_eq!(rows::metadata_value(recording, metadata::COMPLETE).as_deref(), Some("true"));
+    for time in rows::read_cpu_time(recording) {
         assert!(time.begin_ns < start && time.end_ns >= end, "{time:?}: {start} to {end}");
     }
-    let ticks: Vec<i64> = rows::runtime(recording).iter().map(|time| time.mono_ns).collect();
+    let ticks: Vec<i64> = rows::read_runtime(recording).iter().map(|time| time.mono_ns).collect();
     assert!(ticks.iter().any(|tick| *tick >= end), "no tick after {end}");
 }
 
 #[test]
-fn a_disk_that_stands_still_costs_nothing() {
+fn a_frozen_disk_loses_no_data() {
     let _machine = root_or_skip!();
     let disk = or_skip!(Disk::mount());
     let output = disk.path().join("run/");
@@ -149,7 +149,7 @@ fn a_sync_that_takes_seconds_loses_nothing() {
     assert!(ended.stderr.contains("a slow fsync"), "{}", ended.stderr);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_checked(&output);
-    for time in rows::cpu_time(&output) {
+    for time in rows::read_cpu_time(&output) {
         assert!(time.begin_ns < start && time.end_ns >= end, "{time:?}: {start} to {end}");
     }
 }

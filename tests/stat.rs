@@ -51,12 +51,15 @@ fn intervals_add_up_to_the_total() {
     let args = args.split(' ').chain([script.as_str()]);
     let rows = objects(&place.run(args).ok());
     for event in ["page-faults", "duration_time"] {
-        let of = |summary: bool| -> f64 {
+        let faults_in = |summary: bool| -> f64 {
             let rows = rows.iter().filter(|row| row["event"] == event);
             let rows = rows.filter(|row| row["summary"].is_null() != summary);
             rows.map(|row| number(row["counter-value"].as_str().unwrap())).sum()
         };
-        assert!(of(true) > 0.0 && (of(true) - of(false)).abs() < 0.5, "{event}: {rows:#?}");
+        assert!(
+            faults_in(true) > 0.0 && (faults_in(true) - faults_in(false)).abs() < 0.5,
+            "{event}: {rows:#?}"
+        );
     }
     let times: Vec<_> = rows.iter().filter_map(|row| row["interval"].as_f64()).collect();
     // On a late machine an interval may be left out; the sum shows that no count is lost.
@@ -64,7 +67,7 @@ fn intervals_add_up_to_the_total() {
 }
 
 #[test]
-fn it_ends_after_the_intervals_or_the_time() {
+fn stat_ends_after_its_intervals_or_its_time() {
     let _machine = root_or_skip!();
     for (args, lines) in [
         ("-x, -e page-faults -I 50 --interval-count 3 -- sleep 1", 3),
@@ -88,16 +91,16 @@ fn assert_catches_signals(pid: u32) {
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(mask.trim(), 16).unwrap()
     };
-    let wanted = [Signal::INT, Signal::TERM].map(|signal| 1 << (signal.as_raw() - 1));
+    let ending_signals = [Signal::INT, Signal::TERM].map(|signal| 1 << (signal.as_raw() - 1));
     let begin = Instant::now();
-    while wanted.iter().any(|bit: &u64| caught() & bit == 0) {
+    while ending_signals.iter().any(|bit: &u64| caught() & bit == 0) {
         assert!(begin.elapsed() < Duration::from_secs(30), "it does not handle signals");
         sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn a_signal_prints_what_was_counted() {
+fn a_signal_prints_the_counts_so_far() {
     let _machine = root_or_skip!();
     for signal in [ending_signals(), vec![Signal::INT]].concat() {
         // If the command is left running it keeps stderr open.
@@ -174,7 +177,7 @@ fn a_file_is_replaced_or_added_to() {
 }
 
 #[test]
-fn what_is_not_supported_or_not_counted_says_so_and_the_others_count() {
+fn unsupported_and_uncounted_events_are_marked_and_the_others_count() {
     let _machine = root_or_skip!();
     let events = "software/config=99/,page-faults";
     let answer = stat(&["-x,", "-e", events, "--", "true"]);
@@ -335,7 +338,7 @@ fn cgroups_get_their_parts_and_the_parts_add_up() {
     let _machine = root_or_skip!();
     let cgroup = or_skip!(Cgroup::new("stat"));
     let load = Load::forks();
-    cgroup.add(load.pid());
+    cgroup.add_process(load.pid());
     let place = Place::new();
     let name = cgroup.path.trim_start_matches('/');
     let pattern = format!("^{name}$");
@@ -360,23 +363,25 @@ fn cgroups_get_their_parts_and_the_parts_add_up() {
             panic!("{which}: three times no three intervals of 200 ms");
         };
         let parts = parts(&rows);
-        let of = |event: &str, cgroup: &str| {
+        let part_of = |event: &str, cgroup: &str| {
             parts.get(&(event.to_owned(), cgroup.to_owned())).copied().unwrap_or_default()
         };
-        let whole: f64 = parts.iter().filter(|(key, _)| key.0 == "cpu-clock").map(|it| it.1).sum();
+        let clock_ms: f64 =
+            parts.iter().filter(|(key, _)| key.0 == "cpu-clock").map(|part| part.1).sum();
         // The clock of every CPU runs all the time, and the windows are together as long as the
         // intervals; ms.
         let cpus = std::thread::available_parallelism().unwrap().get() as f64;
         let length = last * 1e3 * cpus;
-        assert!((whole / length - 1.0).abs() < 0.05, "{whole} of {length}: {parts:#?}");
-        assert!(of("page-faults", name) > 0.0, "{parts:#?}");
-        assert!(of("cpu-clock", name) > 0.05 * whole, "{parts:#?}");
+        assert!((clock_ms / length - 1.0).abs() < 0.05, "{clock_ms} of {length}: {parts:#?}");
+        assert!(part_of("page-faults", name) > 0.0, "{parts:#?}");
+        assert!(part_of("cpu-clock", name) > 0.05 * clock_ms, "{parts:#?}");
         // The shares of each event and interval sum to the whole.
         let mut shares: BTreeMap<(String, u64), f64> = BTreeMap::new();
         for row in &rows {
-            let at = row["interval"].as_f64().unwrap().to_bits();
+            let interval_bits = row["interval"].as_f64().unwrap().to_bits();
             let event = row["event"].as_str().unwrap().to_owned();
-            *shares.entry((event, at)).or_default() += row["metric-value"].as_f64().unwrap();
+            *shares.entry((event, interval_bits)).or_default() +=
+                row["metric-value"].as_f64().unwrap();
         }
         assert!(shares.values().all(|share| (share - 100.0).abs() < 1e-3), "{shares:#?}");
         let used = rows.iter().filter(|row| row["cgroup"] == name);
@@ -385,7 +390,7 @@ fn cgroups_get_their_parts_and_the_parts_add_up() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_way_out() {
+fn impossible_options_of_stat_are_refused_with_the_remedy() {
     let _machine = root_or_skip!();
     let refused = |args: &str, words: &[&str]| {
         let all: Vec<_> =

@@ -32,7 +32,7 @@ fn under(load: Load, name: &str, options: &[&str]) -> (TempDir, PathBuf) {
 /// Every window of every counter is the sum of its owners' shares; returns their number.
 pub(crate) fn conserved(recording: &Path) -> usize {
     let mut windows: BTreeMap<(i64, i32, String, String), (f64, f64)> = BTreeMap::new();
-    for share in rows::shares(recording) {
+    for share in rows::read_shares(recording) {
         let Some(total) = share.total else { continue };
         let key = (share.mono_ns, share.cpu, share.pmu, share.event);
         let window = windows.entry(key.clone()).or_insert((0.0, total));
@@ -75,9 +75,9 @@ pub(crate) fn switches() -> f64 {
 
 /// The switches that a recording counted, all CPUs.
 pub(crate) fn counted_switches(recording: &Path) -> f64 {
-    let shares = rows::shares(recording);
-    let own = shares.iter().filter(|share| share.event == "context-switches");
-    own.filter_map(|share| share.value).sum()
+    let shares = rows::read_shares(recording);
+    let switch_shares = shares.iter().filter(|share| share.event == "context-switches");
+    switch_shares.filter_map(|share| share.value).sum()
 }
 
 /// The recording's first window begins between the start of the process and a tick after the first
@@ -115,14 +115,14 @@ fn the_time_of_each_tick_adds_up() {
     harness::need("perf");
     let (_dir, output) = under(Load::hackbench(), "run/", &["-p", "host"]);
     let mut ticks: BTreeMap<(i32, i64), (i64, i64)> = BTreeMap::new();
-    for time in rows::runtime(&output).into_iter().chain(rows::irqs(&output)) {
+    for time in rows::read_runtime(&output).into_iter().chain(rows::read_irqs(&output)) {
         let tick = ticks.entry((time.cpu, time.mono_ns)).or_insert((0, time.tick_ns));
         assert_eq!(tick.1, time.tick_ns, "{time:?}");
         assert!(time.ns >= 0, "{time:?}");
         tick.0 += time.ns;
     }
     let tick_ns = 1_000_000;
-    for time in rows::cpu_time(&output) {
+    for time in rows::read_cpu_time(&output) {
         let count = (time.end_ns - time.begin_ns) / tick_ns;
         let unknown = time.unattributed_ns as f64 / (time.end_ns - time.begin_ns) as f64;
         println!("CPU {}: {count} ticks, unknown {unknown:.6}", time.cpu);

@@ -48,7 +48,7 @@ const LINKS: &str =
           FROM 'FABRIC' f JOIN 'LINKS' l USING (counter))";
 
 /// The result of the document's query over `rows`.
-fn asked(run: &Path, rows: &str) -> Found {
+fn query_document(run: &Path, rows: &str) -> Found {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/tables.md");
     let document = fs::read_to_string(document).unwrap();
     let (_, sql) = document.split_once("<!-- sums -->\n```sql\n").unwrap();
@@ -136,7 +136,7 @@ fn plots(data: &Value) -> impl Iterator<Item = (String, String, &Value)> {
 fn means(data: &Value) -> Found {
     let mut found = Found::new();
     for (link, direction, plot) in plots(data) {
-        for (step, mean) in page::column(&plot["mean"]).into_iter().enumerate() {
+        for (step, mean) in page::column_values(&plot["mean"]).into_iter().enumerate() {
             let line = [format!("{link}@{step}"), direction.clone(), String::new(), String::new()];
             let numbers = [UNSAID, mean, UNSAID, UNSAID, UNSAID, UNSAID];
             found.insert(line, numbers);
@@ -149,8 +149,10 @@ fn means(data: &Value) -> Found {
 fn highest(data: &Value) -> Found {
     let mut found = Found::new();
     for (link, direction, plot) in plots(data) {
-        let means = page::column(&plot["mean"]);
-        for (step, (most, mean)) in page::column(&plot["max"]).into_iter().zip(means).enumerate() {
+        let means = page::column_values(&plot["mean"]);
+        for (step, (most, mean)) in
+            page::column_values(&plot["max"]).into_iter().zip(means).enumerate()
+        {
             // If a window that ends later covers more of the step, the page has the mean.
             if most > mean {
                 let line =
@@ -243,19 +245,19 @@ impl Differences {
 }
 
 /// `rows` with other columns for the owner.
-fn by(rows: &str, who: &str) -> String {
-    format!("SELECT * REPLACE ({who}) FROM ({rows})")
+fn with_owner(rows: &str, owner_columns: &str) -> String {
+    format!("SELECT * REPLACE ({owner_columns}) FROM ({rows})")
 }
 
 const FABRIC: &str = "FROM 'FABRIC'";
 
 #[test]
-fn report_says_what_the_sql_of_the_document_says() {
+fn report_has_the_sums_of_the_documented_sql() {
     let place = Place::new();
     let run = place.path("run");
     made::write(&run, UNEVEN);
     let mut differences = Differences::default();
-    for (way, who) in [
+    for (way, owner_columns) in [
         ("cgroup", CGROUPS),
         ("pid", "coalesce(comm || ' (' || pid || ')', comm, owner) AS cgroup"),
         ("comm", "coalesce(comm, owner) AS cgroup"),
@@ -264,14 +266,19 @@ fn report_says_what_the_sql_of_the_document_says() {
         ("pmu", "'' AS owner, pmu AS cgroup"),
     ] {
         let ours = reported(&place.run(["report", "run", "--json", "--by", way]).ok());
-        differences.all(way, &ours, &asked(&run, &by(FABRIC, who)), 1e-6);
+        differences.all(
+            way,
+            &ours,
+            &query_document(&run, &with_owner(FABRIC, owner_columns)),
+            1e-6,
+        );
     }
     // Each link has its own known time.
     let ours = linked(&place.run(["report", "run", "--links", "--json"]).ok());
-    let known: Vec<f64> = ours.values().filter_map(|numbers| numbers[2]).collect();
-    let most = known.iter().copied().fold(0.0, f64::max);
-    assert!(known.iter().filter(|known| **known < 0.97 * most).count() >= 4, "{known:?}");
-    differences.all("links", &ours, &asked(&run, &by(LINKS, NOBODY)), 1e-6);
+    let known_ns: Vec<f64> = ours.values().filter_map(|numbers| numbers[2]).collect();
+    let most = known_ns.iter().copied().fold(0.0, f64::max);
+    assert!(known_ns.iter().filter(|known| **known < 0.97 * most).count() >= 4, "{known_ns:?}");
+    differences.all("links", &ours, &query_document(&run, &with_owner(LINKS, NOBODY)), 1e-6);
     differences.none(1000);
 }
 
@@ -284,7 +291,7 @@ fn a_roll_up_has_the_sums_of_its_windows_and_of_all_of_them() {
     let mut differences = Differences::default();
     // The rows of a roll-up contain the links of a counter, its files do not.
     let ours = linked(&place.run(["report", "rolled", "--links", "--json"]).ok());
-    let mut theirs = asked(&run, &by(LINKS, NOBODY));
+    let mut theirs = query_document(&run, &with_owner(LINKS, NOBODY));
     for numbers in theirs.values_mut() {
         numbers[3] = UNSAID;
     }
@@ -316,15 +323,17 @@ fn a_roll_up_has_the_sums_of_its_windows_and_of_all_of_them() {
     let windows = "SELECT * REPLACE (event || '@' || (mono_ns + 2999999999) // 3000000000 AS event,
                                     pmu AS filter, coalesce(cgroup, owner) AS cgroup) FROM 'FABRIC'";
     // Confidences are rounded to hundredths.
-    let theirs = asked(&run, windows);
-    let exact = |of: &Found| -> Found {
-        of.iter()
+    let theirs = query_document(&run, windows);
+    let exact = |found_lines: &Found| -> Found {
+        found_lines
+            .iter()
             .map(|(line, n)| (line.clone(), [n[0], n[1], n[2], UNSAID, UNSAID, UNSAID]))
             .collect()
     };
-    let rounded = |of: &Found| -> Found {
+    let rounded = |found_lines: &Found| -> Found {
         let round = |n: Option<f64>| n.map(|n| (n * 100.0 + 1e-6).round());
-        of.iter()
+        found_lines
+            .iter()
             .map(|(line, n)| (line.clone(), [UNSAID, UNSAID, UNSAID, UNSAID, round(n[4]), UNSAID]))
             .collect()
     };
@@ -338,8 +347,12 @@ fn first_file(dir: &Path) -> std::path::PathBuf {
     let mut entries: Vec<_> =
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
-    let found = entries.iter().find(|path| path.extension().is_some_and(|it| it == "parquet"));
-    found.cloned().unwrap_or_else(|| first_file(entries.iter().find(|path| path.is_dir()).unwrap()))
+    let parquet_file = entries
+        .iter()
+        .find(|path| path.extension().is_some_and(|extension| extension == "parquet"));
+    parquet_file
+        .cloned()
+        .unwrap_or_else(|| first_file(entries.iter().find(|path| path.is_dir()).unwrap()))
 }
 
 #[test]
@@ -348,7 +361,7 @@ fn a_page_has_the_sums_of_its_steps() {
     let run = place.path("run");
     made::write(&run, Size { windows: 4500, links: 2, small: 3, ..UNEVEN });
     place.run(["report", "run", "--html", "run.html"]).ok();
-    let data = page::data(&fs::read_to_string(place.path("run.html")).unwrap());
+    let data = page::page_data(&fs::read_to_string(place.path("run.html")).unwrap());
     let bucket_ns = (data["time"]["bucket"].as_f64().unwrap() * 1e9).round() as i64;
     assert!(bucket_ns > UNEVEN.window_ns, "{bucket_ns}");
     let mut differences = Differences::default();
@@ -367,13 +380,18 @@ fn a_page_has_the_sums_of_its_steps() {
                                       (mono_ns - 1 - {begin}) // {bucket_ns} + 1)) AS step
                FROM ({LINKS}))"
     );
-    differences.add("steps of the page", &means(&data), &asked(&run, &steps), within);
+    differences.add("steps of the page", &means(&data), &query_document(&run, &steps), within);
     let ends = format!(
         "SELECT * REPLACE (event || '@' || (mono_ns - 1 - {begin}) // {bucket_ns} AS event, {NOBODY})
          FROM ({LINKS})"
     );
-    differences.add("highest of the page", &highest(&data), &asked(&run, &ends), within);
-    differences.add("table of the page", &tabled(&data), &asked(&run, &by(LINKS, CGROUPS)), within);
+    differences.add("highest of the page", &highest(&data), &query_document(&run, &ends), within);
+    differences.add(
+        "table of the page",
+        &tabled(&data),
+        &query_document(&run, &with_owner(LINKS, CGROUPS)),
+        within,
+    );
     differences.none(5000);
 }
 
@@ -386,9 +404,9 @@ fn a_comparison_has_the_sums_of_both_sides() {
     let json = place.run(["diff", "before", "after", "--json"]).ok();
     let mut differences = Differences::default();
     for (side, run) in [("before", &before), ("after", &after)] {
-        let all = asked(run, &by(LINKS, NOBODY));
+        let all = query_document(run, &with_owner(LINKS, NOBODY));
         differences.add(side, &compared(&json, side, false), &all, 1e-6);
-        let each = asked(run, &by(LINKS, CGROUPS));
+        let each = query_document(run, &with_owner(LINKS, CGROUPS));
         differences.add(side, &compared(&json, side, true), &each, 1e-6);
     }
     differences.none(200);

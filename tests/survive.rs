@@ -49,9 +49,9 @@ fn killed_after(millis: u64, output: &Path, python: &Path) -> f64 {
     objects.assert_gone();
     run_ok([OsStr::new("repair"), output.as_os_str()]);
     assert_checked(output);
-    assert_eq!(rows::pair(output, metadata::REPAIRED).as_deref(), Some("true"));
-    assert_eq!(rows::pair(output, metadata::COMPLETE).as_deref(), Some("false"));
-    let newest = rows::shares(output).iter().map(|share| share.mono_ns).max();
+    assert_eq!(rows::metadata_value(output, metadata::REPAIRED).as_deref(), Some("true"));
+    assert_eq!(rows::metadata_value(output, metadata::COMPLETE).as_deref(), Some("false"));
+    let newest = rows::read_shares(output).iter().map(|share| share.mono_ns).max();
     let lost = (died - newest.unwrap_or(recorder.started_ns)) as f64;
     println!("killed after {millis} ms: lost {:.3} s", lost / 1e9);
     let file = if output.is_dir() { output.join("fabric.parquet") } else { output.to_owned() };
@@ -89,7 +89,7 @@ fn a_killed_dataset_loses_at_most_a_flush_interval() {
 
 /// The first metadata have no losses, and a killed recorder writes no final ones.
 #[test]
-fn a_killed_file_says_what_was_lost_before() {
+fn a_killed_file_has_the_losses_before_its_end() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("run.parquet");
@@ -108,7 +108,7 @@ fn a_killed_file_says_what_was_lost_before() {
     recorder.kill();
     run_ok([OsStr::new("repair"), output.as_os_str()]);
     for key in [metadata::LOSS, metadata::LOSS_FIRST] {
-        let totals = rows::pair(&output, key).unwrap();
+        let totals = rows::metadata_value(&output, key).unwrap();
         serde_json::from_str::<BTreeMap<String, i64>>(&totals).unwrap();
     }
     let report = run_ok([OsStr::new("report"), output.as_os_str()]);
@@ -123,7 +123,7 @@ const FLOODED_KIB: u64 = 256 << 10;
 
 /// A recorder that drains its ring until it is empty would never finish.
 #[test]
-fn a_flooded_recorder_ends_when_it_is_told_to() {
+fn a_flooded_recorder_ends_at_a_signal() {
     let _machine = root_or_skip!();
     need("perf");
     let dir = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ fn a_flooded_recorder_ends_when_it_is_told_to() {
     let ended = recorder.wait();
     drop(load);
     println!("{held} KiB; {}", ended.stderr.trim());
-    let losses = rows::losses(&run);
+    let losses = rows::read_losses(&run);
     let lost = losses.iter().any(|loss| loss.cause == "ring_full");
     assert_eq!(ended.code, Some(i32::from(lost)), "{}", ended.stderr);
     assert!(held < FLOODED_KIB, "{held} KiB");

@@ -87,12 +87,12 @@ fn examine(root: &Path, what: &str) {
         command.arg("--root").arg(root).env("XDG_CONFIG_HOME", NO_CONFIG);
         let answer = Answer::of(command.output().unwrap());
         let begin = |text: &str| text.chars().take(1000).collect::<String>();
-        let said = format!("{args:?}, {what}: {} {}", answer.code, begin(&answer.err));
+        let summary = format!("{args:?}, {what}: {} {}", answer.code, begin(&answer.err));
         // 124 is a run that did not end, 128 and more one that a signal ended.
-        assert!((0..=2).contains(&answer.code), "{said}");
+        assert!((0..=2).contains(&answer.code), "{summary}");
         for (text, longest) in [(&answer.err, LONGEST.0), (&answer.out, LONGEST.1)] {
             let line = text.lines().max_by_key(|line| line.len()).unwrap_or_default();
-            assert!(line.len() <= longest, "{said}: {} bytes: {}", line.len(), begin(line));
+            assert!(line.len() <= longest, "{summary}: {} bytes: {}", line.len(), begin(line));
         }
     }
 }

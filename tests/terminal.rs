@@ -18,16 +18,19 @@ use crate::small::small_recording;
 /// Output of `command` on a terminal with this many columns, and its exit code; a terminal with 0
 /// columns does not report its size.
 fn on_terminal(command: &mut Command, columns: u16) -> (String, i32) {
-    shown(columns, |terminal| command.stdout(terminal).stderr(Stdio::null()))
+    run_on_terminal(columns, |terminal| command.stdout(terminal).stderr(Stdio::null()))
 }
 
 /// As [`on_terminal`], of standard error.
 pub(crate) fn errors_on_terminal(command: &mut Command, columns: u16) -> (String, i32) {
-    shown(columns, |terminal| command.stderr(terminal).stdout(Stdio::null()))
+    run_on_terminal(columns, |terminal| command.stderr(terminal).stdout(Stdio::null()))
 }
 
 /// What a command writes on the terminal that it is given, and its exit code.
-fn shown<'a>(columns: u16, connect: impl FnOnce(OwnedFd) -> &'a mut Command) -> (String, i32) {
+fn run_on_terminal<'a>(
+    columns: u16,
+    connect: impl FnOnce(OwnedFd) -> &'a mut Command,
+) -> (String, i32) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();
@@ -39,11 +42,11 @@ fn shown<'a>(columns: u16, connect: impl FnOnce(OwnedFd) -> &'a mut Command) -> 
     let mut child = command.spawn().unwrap();
     // The command keeps the terminal's descriptor until it is dropped, so reading would not end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut shown = Vec::new();
+    let mut screens = Vec::new();
     // If no process has the terminal open, reading fails with EIO instead of ending.
-    File::from(ours).read_to_end(&mut shown).unwrap_err();
+    File::from(ours).read_to_end(&mut screens).unwrap_err();
     let code = child.wait().unwrap().code().unwrap();
-    (String::from_utf8(shown).unwrap().replace("\r\n", "\n"), code)
+    (String::from_utf8(screens).unwrap().replace("\r\n", "\n"), code)
 }
 
 /// The widest line, in cells.
@@ -66,12 +69,12 @@ fn a_report_fits_the_terminal_and_is_whole_in_a_pipe() {
         assert_eq!(code, 0, "{text}");
         text
     };
-    let whole = place.typed("report x.parquet --by cgroup").ok();
-    assert!(widest(&whole) > 132, "{whole}");
+    let full_text = place.typed("report x.parquet --by cgroup").ok();
+    assert!(widest(&full_text) > 132, "{full_text}");
     for (columns, variable, most) in [(80, "", 80), (132, "", 132), (0, "", 80), (80, "100", 100)] {
         let text = report("--by cgroup", columns, variable);
         assert!(widest(&text) <= most, "{columns} {variable}: {text}");
-        for what in [
+        for typed in [
             "value",
             "90 % interval",
             "share",
@@ -80,11 +83,11 @@ fn a_report_fits_the_terminal_and_is_whole_in_a_pipe() {
             "1.00 (min 1.00)",
             "with --wide",
         ] {
-            assert!(text.contains(what), "{what}: {text}");
+            assert!(text.contains(typed), "{typed}: {text}");
         }
     }
     assert!(widest(&report("--by cgroup", 80, "100")) > 80);
-    assert_eq!(report("--by cgroup --wide", 80, ""), whole);
+    assert_eq!(report("--by cgroup --wide", 80, ""), full_text);
     // `COLUMNS` also sets the width in a pipe.
     let piped = |options: &str| {
         let args = ["report", "x.parquet"].into_iter().chain(options.split_whitespace());
@@ -92,7 +95,7 @@ fn a_report_fits_the_terminal_and_is_whole_in_a_pipe() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(piped("--by cgroup"), report("--by cgroup", 100, ""));
-    assert_eq!(piped("--by cgroup --wide"), whole);
+    assert_eq!(piped("--by cgroup --wide"), full_text);
     // Output for programs does not depend on the terminal.
     assert_eq!(report("--csv", 80, ""), place.typed("report x.parquet --csv").ok());
     assert!(report("--ascii --by pid", 80, "").is_ascii());

@@ -77,42 +77,45 @@ const FALLBACK_FAST: Phase = Phase {
 };
 
 /// The ticks of each CPU that loss rows cover.
-fn told(dir: &Path, tick_ns: i64) -> BTreeMap<i32, BTreeSet<i64>> {
-    let mut told: BTreeMap<i32, BTreeSet<i64>> = BTreeMap::new();
-    for loss in rows::losses(dir).iter().filter(|loss| loss.cause == "late_tick") {
+fn lost_ticks(dir: &Path, tick_ns: i64) -> BTreeMap<i32, BTreeSet<i64>> {
+    let mut ticks_by_cpu: BTreeMap<i32, BTreeSet<i64>> = BTreeMap::new();
+    for loss in rows::read_losses(dir).iter().filter(|loss| loss.cause == "late_tick") {
         // Noticed by the first reading after the gap.
         let next = loss.mono_ns / tick_ns;
-        let ticks = told.entry(loss.cpu.unwrap_or(-1)).or_default();
+        let ticks = ticks_by_cpu.entry(loss.cpu.unwrap_or(-1)).or_default();
         for tick in next - loss.count..next {
             assert!(ticks.insert(tick), "two loss rows for tick {tick}: {loss:?}");
         }
     }
-    told
+    ticks_by_cpu
 }
 
 /// Every tick has a reading or a loss row; returns the largest fraction of a CPU's ticks that is
 /// missing.
 fn missing(dir: &Path, tick_ns: i64) -> f64 {
     let mut read: BTreeMap<(i32, i32), BTreeSet<i64>> = BTreeMap::new();
-    for reading in rows::readings(dir).iter().filter(|reading| reading.trigger == "timer") {
+    for reading in rows::read_readings(dir).iter().filter(|reading| reading.trigger == "timer") {
         let ticks = read.entry((reading.cpu, reading.counter)).or_default();
         assert_eq!(reading.tick, reading.mono_ns / tick_ns);
         ticks.insert(reading.tick);
     }
-    let told = told(dir, tick_ns);
+    let lost_by_cpu = lost_ticks(dir, tick_ns);
     let mut worst = 0.0_f64;
-    for time in rows::cpu_time(dir) {
+    for time in rows::read_cpu_time(dir) {
         let expected: BTreeSet<i64> = (time.begin_ns / tick_ns..=time.end_ns / tick_ns).collect();
         let nothing = BTreeSet::new();
-        let told = told.get(&time.cpu).unwrap_or(&nothing);
+        let lost_on_cpu = lost_by_cpu.get(&time.cpu).unwrap_or(&nothing);
         let counters = read.iter().filter(|((cpu, _), _)| *cpu == time.cpu);
         let mut count = 0;
         for ((cpu, counter), ticks) in counters {
             count += 1;
-            let both: Vec<_> = ticks.intersection(told).collect();
-            assert!(both.is_empty(), "CPU {cpu}, counter {counter}: read and told lost: {both:?}");
+            let read_and_lost: Vec<_> = ticks.intersection(lost_on_cpu).collect();
+            assert!(
+                read_and_lost.is_empty(),
+                "CPU {cpu}, counter {counter}: read and told lost: {read_and_lost:?}"
+            );
             let gone: BTreeSet<i64> = expected.difference(ticks).copied().collect();
-            let silent: Vec<_> = gone.difference(told).collect();
+            let silent: Vec<_> = gone.difference(lost_on_cpu).collect();
             assert!(silent.is_empty(), "CPU {cpu}, counter {counter}: lost silently: {silent:?}");
             worst = worst.max(gone.len() as f64 / expected.len() as f64);
         }
@@ -151,38 +154,38 @@ fn missed_by_all(tick_ns: i64) -> f64 {
         |cpu: usize| Load::start(&python, &["-c", SLEEPER, &cpu.to_string(), &tick_ns.to_string()]);
     let mut sleepers: Vec<Load> = cpus.map(sleeper).collect();
     for sleeper in &mut sleepers {
-        assert_eq!(sleeper.hear(), "ready");
+        assert_eq!(sleeper.read_line(), "ready");
     }
     sleep(WATCHED);
-    let said = sleepers.iter_mut().map(|sleeper| {
-        sleeper.say("end");
-        sleeper.hear().parse::<f64>().unwrap()
+    let missed_fractions = sleepers.iter_mut().map(|sleeper| {
+        sleeper.write_line("end");
+        sleeper.read_line().parse::<f64>().unwrap()
     });
-    said.fold(0.0, f64::max)
+    missed_fractions.fold(0.0, f64::max)
 }
 
 /// Records a phase. The host of a virtual machine may stop it for longer than the bound allows,
 /// which no timer can prevent: one of five attempts must stay below the bound, or miss no more
 /// beyond it than any task misses on this machine; every attempt must report its losses.
 fn measure(phase: &Phase, load: &str) {
-    let (Phase { name, allowed, .. }, mut found, mut machine) = (phase, Vec::new(), Vec::new());
+    let (Phase { name, allowed, .. }, mut fractions, mut machine) = (phase, Vec::new(), Vec::new());
     for _ in 0..5 {
         let dir = tempfile::tempdir().unwrap();
         let output = dir.path().join("run/");
         let args = ["record", "-o", output.to_str().unwrap()];
         let ended = run(args.iter().chain(phase.options));
         assert_eq!(ended.status.code(), Some(0), "{}, {load}: {}", phase.name, text(&ended));
-        let wanted = if phase.name.contains("run-on-cpu") { "run-on-cpu" } else { "pinned" };
-        assert_eq!(rows::own(&output).timer, wanted);
+        let timer = if phase.name.contains("run-on-cpu") { "run-on-cpu" } else { "pinned" };
+        assert_eq!(rows::recorder_use(&output).timer, timer);
         harness::assert_checked(&output);
-        found.push(missing(&output, phase.tick_ns));
-        if found.last().is_some_and(|missing| missing <= allowed) {
+        fractions.push(missing(&output, phase.tick_ns));
+        if fractions.last().is_some_and(|missing| missing <= allowed) {
             break;
         }
         machine.push(missed_by_all(phase.tick_ns));
     }
-    println!("{name}, {load}: missing {found:?}, where all misses {machine:?}");
-    let least = found.into_iter().fold(f64::INFINITY, f64::min);
+    println!("{name}, {load}: missing {fractions:?}, where all misses {machine:?}");
+    let least = fractions.into_iter().fold(f64::INFINITY, f64::min);
     let most = machine.into_iter().fold(0.0, f64::max);
     assert!(least <= allowed + most, "{name}, {load}: missing {least}, allowed {allowed} + {most}");
 }

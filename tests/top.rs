@@ -61,14 +61,14 @@ impl Tmux {
     }
 
     /// Waits for a screen with a property; returns it.
-    fn wait(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
+    fn wait(&self, awaited: &str, is: impl Fn(&str) -> bool) -> String {
         let begin = Instant::now();
         loop {
             let picture = self.picture();
             if is(&picture) {
                 return picture;
             }
-            assert!(begin.elapsed() < PATIENCE, "no {what}:\n{picture}");
+            assert!(begin.elapsed() < PATIENCE, "no {awaited}:\n{picture}");
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -129,8 +129,9 @@ fn keys_lead_from_the_picture_to_processes_and_a_recording() {
     tmux.keys(&["Escape", "q"]);
     tmux.wait_for_shell();
     let saved = std::fs::read_dir(tmux.dir.path()).unwrap().flatten().map(|entry| entry.path());
-    let saved: Vec<PathBuf> =
-        saved.filter(|path| path.extension().is_some_and(|it| it == "parquet")).collect();
+    let saved: Vec<PathBuf> = saved
+        .filter(|path| path.extension().is_some_and(|extension| extension == "parquet"))
+        .collect();
     let [saved] = saved.as_slice() else { panic!("{saved:?}") };
     let report = run_ok(["report", saved.to_str().unwrap(), "--by", "pid"]);
     assert!(report.contains("cpu-clock"), "{report}");
@@ -159,7 +160,7 @@ fn the_terminal_is_given_back_whatever_ends_the_program() {
 }
 
 #[test]
-fn without_colours_there_are_none() {
+fn no_color_leaves_colours_out() {
     let _machine = root_or_skip!();
     let tmux = Tmux::new(80, 24);
     for (variable, coloured) in [("NO_COLOR=1 ", false), ("", true)] {
@@ -179,7 +180,7 @@ fn without_colours_there_are_none() {
 }
 
 #[test]
-fn one_picture_is_for_scripts() {
+fn once_prints_one_picture_for_scripts() {
     let _machine = root_or_skip!();
     let json = run_ok(["top", "-p", "host", "--once", "--json", "-d", "300ms"]);
     let screen: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -187,8 +188,8 @@ fn one_picture_is_for_scripts() {
     let clock = links.iter().position(|link| link["name"] == "cpu-clock").unwrap();
     let owners = screen["owners"].as_array().unwrap();
     let sum: f64 = owners.iter().filter_map(|owner| owner["per_s"][clock].as_f64()).sum();
-    let whole = links[clock]["per_s"].as_f64().unwrap();
-    assert!((sum - whole).abs() <= whole * 1e-6, "{sum} of {whole}");
+    let clock_rate = links[clock]["per_s"].as_f64().unwrap();
+    assert!((sum - clock_rate).abs() <= clock_rate * 1e-6, "{sum} of {clock_rate}");
     let plain = run_ok(["top", "-p", "host", "--once", "--ascii", "-d", "300ms"]);
     assert!(plain.contains("cpu-clock") && plain.contains("last minute"), "{plain}");
     let output = run(["top"]);
@@ -221,16 +222,16 @@ fn the_updates_of_a_recording_follow_each_other_and_sum_to_its_bytes() {
         sum += rate * (end_ns - begin_ns) as f64 / 1e9;
         let owners = update["owners"].as_array().unwrap();
         let shares: f64 = owners.iter().filter_map(|owner| owner["link_per_s"].as_f64()).sum();
-        let both = link["per_s"].as_f64().unwrap();
-        assert!((shares - both).abs() <= both * 1e-6, "{shares} of {both}");
+        let bytes_per_s = link["per_s"].as_f64().unwrap();
+        assert!((shares - bytes_per_s).abs() <= bytes_per_s * 1e-6, "{shares} of {bytes_per_s}");
         let wall = update["time"].as_str().unwrap();
         assert!(wall.len() == 24 && wall.ends_with('Z'), "{wall}");
     }
     let report = lines(&run_ok(["report", &grace, "--links", "--json"]));
-    let of = |line: &&serde_json::Value| {
+    let is_link_in = |line: &&serde_json::Value| {
         line["link"] == updates[0]["links"][0]["name"] && line["direction"] == "in"
     };
-    let bytes = report.iter().find(of).unwrap()["bytes"].as_f64().unwrap();
+    let bytes = report.iter().find(is_link_in).unwrap()["bytes"].as_f64().unwrap();
     assert!((sum - bytes).abs() <= bytes * 1e-6, "{sum} of {bytes}");
 
     // One screen is one of these.

@@ -5,7 +5,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::overlay::FamilyFile;
 use uncore_trace::plan::plan;
 
-use crate::machines::{captured, made, planned, refused, request};
+use crate::machines::{captured, machine_with_files, planned, refused, request};
 
 fn refused_on(name: &str, event: &str) -> String {
     refused(name, &[], &[event])
@@ -22,10 +22,10 @@ fn notes(name: &str, events: &[&str]) -> Vec<String> {
 #[test]
 fn a_root_port_has_one_time_based_counter() {
     let pmu = "dwc_rootport_10000";
-    let both = format!("{pmu}/rx_pcie_tlp_data_payload/,{pmu}/tx_pcie_tlp_data_payload/");
+    let both_payloads = format!("{pmu}/rx_pcie_tlp_data_payload/,{pmu}/tx_pcie_tlp_data_payload/");
     let turns = "2 events share 1 time-based counter of dwc_rootport_10000: each counts about 50 % of the time";
-    assert_eq!(notes("yitian", &[&both]), [turns]);
-    let plan = planned("yitian", &[], &[&format!("{{{both}}}")]);
+    assert_eq!(notes("yitian", &[&both_payloads]), [turns]);
+    let plan = planned("yitian", &[], &[&format!("{{{both_payloads}}}")]);
     assert!(plan.counters.iter().all(|counter| counter.leader.is_none()));
     assert!(plan.notes.iter().any(|note| note.contains("opened one by one")), "{:?}", plan.notes);
     assert!(plan.notes.iter().any(|note| note == turns), "{:?}", plan.notes);
@@ -38,14 +38,14 @@ fn a_root_port_has_one_time_based_counter() {
     let lane = format!("{pmu}/rx_memory_read,lane=0/");
     assert!(notes("yitian", &[&lane, &format!("{pmu}/rx_pcie_tlp_data_payload/")]).is_empty());
     assert!(notes("yitian", &[&lane, &format!("{pmu}/rx_memory_write,lane=0/")]).is_empty());
-    let same = lanes("rx_memory_read", 0, 3);
-    assert!(same[0].contains("share 1 counter for one lane event"), "{same:?}");
+    let same_lane = lanes("rx_memory_read", 0, 3);
+    assert!(same_lane[0].contains("share 1 counter for one lane event"), "{same_lane:?}");
 }
 
 /// Linux 6.12 has one lane counter, and Alibaba's kernel one counter in all.
 #[test]
 fn older_root_port_drivers_have_fewer_counters() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("dwc_rootport_0/type", "20"),
         ("dwc_rootport_0/cpumask", "0"),
         ("dwc_rootport_0/format/eventid", "config:0-15"),
@@ -60,24 +60,28 @@ fn older_root_port_drivers_have_fewer_counters() {
     let catalog = Catalog::load_embedded().unwrap();
     let notes = |texts: &[&str]| plan(&machine, &catalog, &request(&[], texts)).unwrap().notes;
     let lane = |event: u32| format!("dwc_rootport_0/eventid={event:#x},type=1,lane=0/");
-    let two = notes(&[&lane(0x70b), &lane(0x70c)]);
-    assert!(two[0].starts_with("2 events share 1 lane counter of dwc_rootport_0"), "{two:?}");
-    let two = notes(&["pcie_bdf_200/eventid=0x20,type=1/", "pcie_bdf_200/eventid=0x70b,type=2/"]);
-    assert!(two[0].starts_with("2 events share 1 counter of pcie_bdf_200"), "{two:?}");
+    let two_events = notes(&[&lane(0x70b), &lane(0x70c)]);
+    assert!(
+        two_events[0].starts_with("2 events share 1 lane counter of dwc_rootport_0"),
+        "{two_events:?}"
+    );
+    let two_types =
+        notes(&["pcie_bdf_200/eventid=0x20,type=1/", "pcie_bdf_200/eventid=0x70b,type=2/"]);
+    assert!(two_types[0].starts_with("2 events share 1 counter of pcie_bdf_200"), "{two_types:?}");
 }
 
 /// `drivers/perf/arm_cspmu`: cycles, and only they, have a counter of their own.
 #[test]
-fn there_is_one_cycle_counter() {
-    let two = "nvidia_pcie_pmu_0/cycles,root_port=1/,nvidia_pcie_pmu_0/cycles,root_port=2/";
-    let error = refused_on("grace-2s", &format!("{{{two}}}"));
+fn an_nvidia_pmu_has_one_cycle_counter() {
+    let two_cycles = "nvidia_pcie_pmu_0/cycles,root_port=1/,nvidia_pcie_pmu_0/cycles,root_port=2/";
+    let error = refused_on("grace-2s", &format!("{{{two_cycles}}}"));
     assert!(error.contains("2 events share 1 cycle counter of nvidia_pcie_pmu_0"), "{error}");
     assert!(error.contains("never runs"), "{error}");
     // A weak group may be opened event by event, as in perf.
-    let plan = planned("grace-2s", &[], &[&format!("{{{two}}}:W")]);
+    let plan = planned("grace-2s", &[], &[&format!("{{{two_cycles}}}:W")]);
     assert!(plan.counters.iter().all(|counter| counter.leader.is_none()));
-    let alone = notes("grace-2s", &[two]);
-    assert!(alone[0].ends_with("each counts about 50 % of the time"), "{alone:?}");
+    let ungrouped = notes("grace-2s", &[two_cycles]);
+    assert!(ungrouped[0].ends_with("each counts about 50 % of the time"), "{ungrouped:?}");
 }
 
 /// `drivers/perf/arm-cmn.c`: an event uses a counter of every crosspoint with such a node.
@@ -92,11 +96,15 @@ fn a_crosspoint_has_four_counters() {
     planned("yitian", &[], &[&group(&five[..4])]);
     let error = refused_on("yitian", &group(&five));
     assert!(error.contains("5 events share 4 crosspoint counters of arm_cmn_0"), "{error}");
-    let said = notes("yitian", &[&five.join(",")]);
-    assert!(said[0].ends_with("each counts about 80 % of the time"), "{said:?}");
+    let five_event_notes = notes("yitian", &[&five.join(",")]);
+    assert!(
+        five_event_notes[0].ends_with("each counts about 80 % of the time"),
+        "{five_event_notes:?}"
+    );
     // Two nodes at one crosspoint (the low three bits are port and device), and one elsewhere.
-    let near: Vec<_> = (1..=5).map(|id| event(id, Some(if id < 3 { 8 } else { 12 }))).collect();
-    assert!(refused_on("yitian", &group(&near)).contains("crosspoint"));
+    let crosspoint_events: Vec<_> =
+        (1..=5).map(|id| event(id, Some(if id < 3 { 8 } else { 12 }))).collect();
+    assert!(refused_on("yitian", &group(&crosspoint_events)).contains("crosspoint"));
     let far: Vec<_> = (1..=5).map(|id| event(id, Some(if id < 3 { 8 } else { 16 }))).collect();
     planned("yitian", &[], &[&group(&far)]);
     // Other types of node may be at other crosspoints.
@@ -126,8 +134,11 @@ fn a_node_narrows_an_event_in_one_way() {
     assert!(error.contains("2 events share 1 occupid selector of arm_cmn_0"), "{error}");
     planned("yitian", &[], &[&group(event(1, 8), event(2, 16))]);
     planned("yitian", &[], &[&group(event(1, 8), event(1, 16))]);
-    let said = notes("yitian", &[&event(1, 8), &event(2, 8)]);
-    assert!(said[0].ends_with("each counts about 50 % of the time"), "{said:?}");
+    let two_event_notes = notes("yitian", &[&event(1, 8), &event(2, 8)]);
+    assert!(
+        two_event_notes[0].ends_with("each counts about 50 % of the time"),
+        "{two_event_notes:?}"
+    );
 }
 
 #[test]
@@ -158,15 +169,19 @@ fn drw_events_are_opened_one_by_one() {
         "{:?}",
         plan.notes
     );
-    let many: Vec<_> = (0..17).map(|id| format!("ali_drw_2008000/config={id:#x}/")).collect();
-    let said = notes("yitian", &[&many.join(","), "ali_drw_2008000/cycle/"]);
-    assert!(said[0].starts_with("17 events share 16 counters of ali_drw_2008000"), "{said:?}");
+    let many_events: Vec<_> =
+        (0..17).map(|id| format!("ali_drw_2008000/config={id:#x}/")).collect();
+    let event_notes = notes("yitian", &[&many_events.join(","), "ali_drw_2008000/cycle/"]);
+    assert!(
+        event_notes[0].starts_with("17 events share 16 counters of ali_drw_2008000"),
+        "{event_notes:?}"
+    );
 }
 
 #[test]
-fn shares_are_said_once_for_all_pmus_alike() {
-    let said = planned("yitian", &["pcie"], &[]).notes;
-    let shared: Vec<_> = said.iter().filter(|note| note.contains("share")).collect();
+fn the_share_of_counting_time_is_one_note_for_like_pmus() {
+    let plan_notes = planned("yitian", &["pcie"], &[]).notes;
+    let shared: Vec<_> = plan_notes.iter().filter(|note| note.contains("share")).collect();
     assert_eq!(
         shared,
         ["2 events share 1 time-based counter of each of dwc_rootport_10000, \
@@ -304,7 +319,11 @@ fn a_leader_has_the_device_of_its_group() {
     // A group for root ports takes turns with a device.
     let ports = format!("{{{pmu}/rd_bytes/,{pmu}/wr_bytes/}}");
     let plan = planned("t410-2s", &[], &[&format!("{device},{ports}")]);
-    let groups: Vec<_> = plan.counters.iter().map(|its| (its.leader, its.exclusive)).collect();
+    let groups: Vec<_> = plan
+        .counters
+        .iter()
+        .map(|planned_counter| (planned_counter.leader, planned_counter.exclusive))
+        .collect();
     assert_eq!(groups, [(None, true), (None, true), (Some(1), false)]);
 }
 
@@ -312,7 +331,7 @@ fn a_leader_has_the_device_of_its_group() {
 /// several times.
 #[test]
 fn a_pmu_without_a_cpumask_is_one_counter() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("arm_dmc620_10008c000/type", "20"),
         ("arm_dmc620_10008c000/format/eventid", "config:0-8"),
         ("software/type", "1"),
@@ -320,8 +339,9 @@ fn a_pmu_without_a_cpumask_is_one_counter() {
     let catalog = Catalog::load_embedded().unwrap();
     let text = "arm_dmc620_10008c000/eventid=0x12/";
     let plan = plan(&machine, &catalog, &request(&[], &[text, "context-switches"])).unwrap();
-    let of = |family: &str| plan.counters.iter().filter(|c| c.pmu.starts_with(family)).count();
-    assert_eq!((of("arm_dmc620"), of("software")), (1, 2));
+    let counter_count =
+        |family: &str| plan.counters.iter().filter(|c| c.pmu.starts_with(family)).count();
+    assert_eq!((counter_count("arm_dmc620"), counter_count("software")), (1, 2));
     let counter = &plan.counters[0];
     assert!(!counter.per_cpu && !counter.at_switch && counter.socket.is_none(), "{counter:?}");
     assert_eq!(counter.sees.to_string(), "0-1");

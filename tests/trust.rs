@@ -64,7 +64,7 @@ impl Drop for Tree {
                     remove(&entry.path());
                 }
             }
-            cgroup::remove(dir);
+            cgroup::remove_cgroup(dir);
         }
         for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -103,13 +103,13 @@ impl Drop for Tenant {
 /// What an ordinary user makes in a cgroup that is theirs, and runs in.
 fn attack(tree: &Tree, fake: &str) -> Tenant {
     tree.delegate("ci-runner.service");
-    let own = tree.dir.join("ci-runner.service");
-    let fake = own.join(fake);
+    let own_dir = tree.dir.join("ci-runner.service");
+    let fake = own_dir.join(fake);
     let script = format!(
         "mkdir -p {0} && echo $$ > {0}/cgroup.procs && echo ready; while :; do :; done",
         fake.display()
     );
-    Tenant::start(&own, &script)
+    Tenant::start(&own_dir, &script)
 }
 
 #[test]
@@ -132,26 +132,30 @@ fn a_user_cannot_bill_their_time_to_another_pod() {
         recorder.stop();
         drop(tenant);
         assert_checked(&run);
-        let shares = rows::shares(&run);
-        let its = shares.iter().filter(|share| share.cgroup.as_deref() == Some(path.as_str()));
-        assert!(its.count() > 20);
-        let named =
-            |its: &rows::Share| its.pod.is_some() || its.container.is_some() || its.job.is_some();
+        let shares = rows::read_shares(&run);
+        let tenant_shares =
+            shares.iter().filter(|share| share.cgroup.as_deref() == Some(path.as_str()));
+        assert!(tenant_shares.count() > 20);
+        let named = |row: &rows::ShareRow| {
+            row.pod.is_some() || row.container.is_some() || row.job.is_some()
+        };
         assert!(!shares.iter().any(named));
-        assert_eq!(rows::cgroups(&run)[&path], (None, None));
-        let refused: Vec<_> =
-            rows::losses(&run).into_iter().filter(|loss| loss.cause == "name_refused").collect();
+        assert_eq!(rows::read_cgroups(&run)[&path], (None, None));
+        let refused: Vec<_> = rows::read_losses(&run)
+            .into_iter()
+            .filter(|loss| loss.cause == "name_refused")
+            .collect();
         let details: Vec<_> = refused.iter().filter_map(|loss| loss.detail.as_deref()).collect();
         assert!(details.iter().any(|detail| detail.starts_with(&path)), "{details:?}");
         // The directory of the pod or job has its form, too.
         assert_eq!(details.len(), 2, "{details:?}");
-        let said = "2 names of containers, pods or jobs were not believed";
-        assert!(run_ok(["check".as_ref(), run.as_os_str()]).contains(said));
+        let refusal = "2 names of containers, pods or jobs were not believed";
+        assert!(run_ok(["check".as_ref(), run.as_os_str()]).contains(refusal));
         // A replay has the table and not the machine.
-        let again = dir.path().join(format!("{number}-again.parquet"));
-        let typed = ["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), again.as_os_str()];
+        let attributed = dir.path().join(format!("{number}-again.parquet"));
+        let typed = ["attribute".as_ref(), run.as_os_str(), "-o".as_ref(), attributed.as_os_str()];
         run_ok(typed);
-        assert!(!rows::shares(&again).iter().any(named));
+        assert!(!rows::read_shares(&attributed).iter().any(named));
         fs::remove_dir(tree.dir.join(format!("ci-runner.service/{fake}"))).unwrap();
         for above in Path::new(&fake).ancestors().skip(1) {
             fs::remove_dir(tree.dir.join("ci-runner.service").join(above)).unwrap();
@@ -166,14 +170,14 @@ fn a_cgroup_that_is_named_as_trusted_is_believed() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
     let tenant = attack(&tree, &format!("docker-{ID}.scope"));
-    let own = format!("{}/ci-runner.service", tree.top.path);
-    let recorder = Recorder::start(&run, &["-p", "host", "--trust-cgroup", &own]);
+    let own_cgroup = format!("{}/ci-runner.service", tree.top.path);
+    let recorder = Recorder::start(&run, &["-p", "host", "--trust-cgroup", &own_cgroup]);
     sleep(Duration::from_millis(500));
     recorder.stop();
     drop(tenant);
-    let path = format!("{own}/docker-{ID}.scope");
-    assert_eq!(rows::cgroups(&run)[&path].0.as_deref(), Some(&ID[..12]));
-    assert!(rows::losses(&run).iter().all(|loss| loss.cause != "name_refused"));
+    let path = format!("{own_cgroup}/docker-{ID}.scope");
+    assert_eq!(rows::read_cgroups(&run)[&path].0.as_deref(), Some(&ID[..12]));
+    assert!(rows::read_losses(&run).iter().all(|loss| loss.cause != "name_refused"));
 }
 
 /// What a cgroup is called, who has which of its directories, and the names that are believed.
@@ -313,7 +317,7 @@ fn the_layouts_of_runtimes_are_believed() {
         let nowhere = tempfile::tempdir().unwrap();
         let mut cgroups = Cgroups::new(Some(&mount()), nowhere.path(), Vec::new());
         let names = cgroups.cgroup_names(id, 1).unwrap().clone();
-        let wanted = (case.container, case.pod.then_some(POD));
-        assert_eq!((names.container.as_deref(), names.pod.as_deref()), wanted, "{path}");
+        let expected = (case.container, case.pod.then_some(POD));
+        assert_eq!((names.container.as_deref(), names.pod.as_deref()), expected, "{path}");
     }
 }

@@ -9,13 +9,13 @@ use uncore_trace::plan::CounterRole;
 
 use self::bench::random::Random;
 use self::bench::scores::Scores;
-use self::bench::tenants::Machine;
-use self::bench::ticks::{Part, Tick, Ticks, Who};
-use self::bench::traffic::Traffic;
-use self::bench::{Case, Pauses, SOCKETS, TICK_NS, run, schedule, ticks as logged};
+use self::bench::tenants::DrawnMachine;
+use self::bench::ticks::{ByteMover, DrawnTick, MovedPart, Ticks};
+use self::bench::traffic::DrawnTraffic;
+use self::bench::{DrawnCase, Pauses, SOCKETS, TICK_NS, run_case, schedule, ticks as logged};
 
-fn case() -> Case {
-    Case {
+fn case() -> DrawnCase {
+    DrawnCase {
         seed: 3,
         cpus: 3,
         tenants: 4,
@@ -34,28 +34,28 @@ fn case() -> Case {
 }
 
 /// All ticks of a case, and what each of its counters counted.
-fn ticks(case: &Case) -> (Vec<Tick>, Vec<f64>) {
-    let stream = |what| Random::at(case.seed, what, 0);
-    let machine = Machine::draw(case, &mut stream(1));
-    let len_ns = case.ticks() as u64 * TICK_NS;
+fn ticks(case: &DrawnCase) -> (Vec<DrawnTick>, Vec<f64>) {
+    let stream = |stream_number| Random::for_place(case.seed, stream_number, 0);
+    let machine = DrawnMachine::draw(case, &mut stream(1));
+    let len_ns = case.tick_count() as u64 * TICK_NS;
     let schedule = schedule::simulate(&machine, len_ns, stream(2));
-    let traffic = Traffic::draw(case, &machine, &schedule, &mut stream(3));
-    let counters = logged::plan(case).counters;
+    let traffic = DrawnTraffic::draw(case, &machine, &schedule, &mut stream(3));
+    let counters = logged::recording_plan(case).counters;
     let counted = counters.iter().filter(|counter| counter.role == CounterRole::Counted).count();
-    let mut made = Ticks::new(case, &traffic, case.start(), counted, stream(4));
+    let mut made_ticks = Ticks::new(case, &traffic, case.start_tick(), counted, stream(4));
     let mut value = vec![0.0; counters.len()];
     let mut last = |readings: Vec<CounterReading>| {
         for reading in
             readings.into_iter().filter(|reading| reading.trigger == ReadingTrigger::Timer)
         {
-            let at = reading.counter as usize;
+            let number = reading.counter as usize;
             let raw = reading.value.map_or(0, |value| value.value);
-            value[at] = raw as f64 * counters[at].scale;
+            value[number] = raw as f64 * counters[number].scale;
         }
         value.clone()
     };
-    let first = last(made.first());
-    let all: Vec<_> = std::iter::from_fn(|| made.advance()).collect();
+    let first = last(made_ticks.first_readings());
+    let all: Vec<_> = std::iter::from_fn(|| made_ticks.advance_tick()).collect();
     let end = last(all.last().map_or_else(Vec::new, |tick| tick.readings.clone()));
     (all, end.iter().zip(first).map(|(end, first)| end - first).collect())
 }
@@ -64,9 +64,9 @@ fn ticks(case: &Case) -> (Vec<Tick>, Vec<f64>) {
 fn counters_count_what_is_moved_and_cpus_are_used_all_the_time() {
     for (group, pauses) in [(None, Pauses::Usual), (None, Pauses::Never), (Some(2), Pauses::Usual)]
     {
-        let case = Case { pauses, group, ..case() };
+        let case = DrawnCase { pauses, group, ..case() };
         let (ticks, counted) = ticks(&case);
-        assert_eq!(ticks.len(), case.ticks());
+        assert_eq!(ticks.len(), case.tick_count());
         let mut moved = vec![0.0; counted.len()];
         for tick in &ticks {
             let busy = |parts: &Vec<(Owner, u64)>| {
@@ -78,10 +78,10 @@ fn counters_count_what_is_moved_and_cpus_are_used_all_the_time() {
                     .sum::<u64>()
             };
             let busy: u64 = tick.usage.iter().map(busy).sum();
-            let seen: u64 = tick.parts.iter().map(|part| part.ns).sum();
+            let part_ns: u64 = tick.moved_parts.iter().map(|part| part.ns).sum();
             // Each socket's memory sees all CPUs.
-            assert_eq!(seen, if group.is_some() { busy } else { busy * SOCKETS as u64 });
-            tick.parts.iter().for_each(|part| moved[part.counter] += part.bytes);
+            assert_eq!(part_ns, if group.is_some() { busy } else { busy * SOCKETS as u64 });
+            tick.moved_parts.iter().for_each(|part| moved[part.counter] += part.bytes);
             tick.device.iter().zip(&mut moved).for_each(|(bytes, sum)| *sum += bytes);
         }
         for (counted, moved) in counted.iter().zip(&moved) {
@@ -91,70 +91,70 @@ fn counters_count_what_is_moved_and_cpus_are_used_all_the_time() {
 }
 
 #[test]
-fn misses_follow_what_is_not_prefetched() {
-    let case = Case { misses: Some(0.2), ..case() };
+fn misses_follow_the_bytes_that_are_not_prefetched() {
+    let case = DrawnCase { misses: Some(0.2), ..case() };
     let (ticks, counted) = ticks(&case);
-    let moved: f64 = ticks.iter().flat_map(|tick| &tick.parts).map(|part| part.bytes).sum();
+    let moved: f64 = ticks.iter().flat_map(|tick| &tick.moved_parts).map(|part| part.bytes).sum();
     let missed: f64 = counted[SOCKETS..].iter().sum();
     // Half to all of the bytes, in lines of 64 bytes or a little more.
     assert!((30.0..400.0).contains(&(moved / missed)), "{moved} {missed}");
 }
 
 #[test]
-fn ports_count_what_their_cpus_move() {
-    let case = Case { ports: Some(2), ..case() };
+fn ports_count_the_bytes_that_their_cpus_move() {
+    let case = DrawnCase { ports: Some(2), ..case() };
     let (ticks, counted) = ticks(&case);
-    let plan = logged::plan(&case);
+    let plan = logged::recording_plan(&case);
     let ports: Vec<_> =
-        plan.counters.iter().filter(|its| its.role == CounterRole::Weight).collect();
+        plan.counters.iter().filter(|counter| counter.role == CounterRole::Weight).collect();
     assert_eq!(ports.iter().map(|port| port.sees.len()).collect::<Vec<_>>(), [2; 3]);
     assert!(plan.counters[..SOCKETS].iter().all(|memory| plan.has_ports_of(memory)));
-    let moved: f64 = ticks.iter().flat_map(|tick| &tick.parts).map(|part| part.bytes).sum();
+    let moved: f64 = ticks.iter().flat_map(|tick| &tick.moved_parts).map(|part| part.bytes).sum();
     let at_ports: f64 = counted[SOCKETS..].iter().sum();
     assert!((0.7..1.4).contains(&(at_ports / moved)), "{at_ports} {moved}");
     assert!(counted[SOCKETS..].iter().all(|count| *count > 0.02 * moved), "{counted:?}");
 }
 
 #[test]
-fn the_truth_has_no_error_and_a_wrong_share_its_own() {
-    let part = |who, bytes| Part { counter: 0, who, is_far: false, ns: 1, bytes };
-    let tenants = [Who::Process(0), Who::Process(1)];
+fn scores_of_the_truth_are_zero_and_of_a_wrong_share_its_error() {
+    let part = |tenant, bytes| MovedPart { counter: 0, mover: tenant, is_far: false, ns: 1, bytes };
+    let tenants = [ByteMover::Process(0), ByteMover::Process(1)];
     for (wrong, misplaced) in [(0.0, 0.0), (30.0, 0.3)] {
         // The last process is the kernel's.
         let mut scores = Scores::new(vec![0, 1, 2], 1, 10, 0);
         for tick in 0..20 {
-            scores.moved(tick, &[part(tenants[0], 4.0), part(tenants[1], 5.0)], &[1.0]);
+            scores.add_tick(tick, &[part(tenants[0], 4.0), part(tenants[1], 5.0)], &[1.0]);
         }
         for window in [0, 10] {
-            scores.give(window, 0, tenants[0], 40.0 - wrong, Some(0.9));
-            scores.give(window, 0, tenants[1], 50.0 + wrong, Some(0.9));
-            scores.give(window, 0, Who::Nobody, 10.0, Some(0.9));
+            scores.add_value(window, 0, tenants[0], 40.0 - wrong, Some(0.9));
+            scores.add_value(window, 0, tenants[1], 50.0 + wrong, Some(0.9));
+            scores.add_value(window, 0, ByteMover::Nobody, 10.0, Some(0.9));
         }
-        let figures = scores.finish(None).unwrap();
-        let near =
-            |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6, "{figures:?}");
-        near(figures.misplaced, misplaced);
-        near(figures.bill, f64::midpoint(wrong / 40.0, wrong / 50.0));
-        near(figures.right, if wrong > 0.0 { 0.0 } else { 1.0 });
-        near(figures.rms, if wrong > 0.0 { 0.9 } else { 0.1 });
+        let figures = scores.into_figures(None).unwrap();
+        let assert_near =
+            |actual: f64, expected: f64| assert!((actual - expected).abs() < 1e-6, "{figures:?}");
+        assert_near(figures.misplaced, misplaced);
+        assert_near(figures.bill, f64::midpoint(wrong / 40.0, wrong / 50.0));
+        assert_near(figures.right, if wrong > 0.0 { 0.0 } else { 1.0 });
+        assert_near(figures.rms, if wrong > 0.0 { 0.9 } else { 0.1 });
     }
 }
 
 #[test]
-fn the_rates_say_more_than_time() {
-    let case = Case { method: "residency".to_owned(), seconds: 2.0, ..case() };
-    let found = run(&case).unwrap();
-    let (floor, residency) = (found.floor.misplaced, found.figures.misplaced);
+fn rates_misplace_less_than_residency() {
+    let case = DrawnCase { method: "residency".to_owned(), seconds: 2.0, ..case() };
+    let result = run_case(&case).unwrap();
+    let (floor, residency) = (result.floor.misplaced, result.figures.misplaced);
     assert!(0.0 < floor && floor < residency / 2.0, "{floor} {residency}");
 }
 
 #[test]
-fn what_monitors_measure_is_misplaced_less() {
+fn monitored_bytes_are_misplaced_less() {
     // Nothing is measured in the first 5 s.
-    let case = Case { pauses: Pauses::Never, seconds: 12.0, peak: 2.5, ..case() };
+    let case = DrawnCase { pauses: Pauses::Never, seconds: 12.0, peak: 2.5, ..case() };
     let misplaced = |monitors| {
-        let case = Case { monitors, ..case.clone() };
-        run(&case).unwrap().figures.misplaced
+        let case = DrawnCase { monitors, ..case.clone() };
+        run_case(&case).unwrap().figures.misplaced
     };
     let (none, all) = (misplaced(None), misplaced(Some(8)));
     assert!(all < 0.8 * none, "{none} {all}");

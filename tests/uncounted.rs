@@ -25,16 +25,17 @@ fn planned(root: &Path, groups: &[&str], events: &[&str]) -> Result<Plan, String
 
 /// The warnings of a plan of the group, the problems of `list`, and the warnings of `doctor` on
 /// PMUs.
-fn said(root: &Path, group: &str) -> [String; 3] {
+fn reports_of(root: &Path, group: &str) -> [String; 3] {
     let catalog = Catalog::load_embedded().unwrap();
     let warnings = planned(root, &[group], &[]).unwrap().warnings.join("\n");
-    let known = machine(root).unwrap();
+    let discovered = machine(root).unwrap();
     let listed =
-        render_list(&known, &catalog, What::Groups, ListForm::Text(View::default())).unwrap();
+        render_list(&discovered, &catalog, What::Groups, ListForm::Text(View::default())).unwrap();
     let problems = listed.lines().filter(|line| line.starts_with("problem: "));
     let findings = doctor::run_checks(&doctor::ExaminedMachine::at_root(root)).into_iter();
-    let findings =
-        findings.filter(|its| its.name == "uncore PMUs" && its.state == FindingState::Warn);
+    let findings = findings.filter(|doctor_finding| {
+        doctor_finding.name == "uncore PMUs" && doctor_finding.state == FindingState::Warn
+    });
     [
         warnings,
         problems.collect::<Vec<_>>().join("\n"),
@@ -50,15 +51,15 @@ fn with_mask(machine: &str, pmu: &str, mask: &str) -> TempDir {
 
 /// Asserts that a plan, `list` and `doctor` say the text.
 fn assert_said(root: &Path, group: &str, text: &str) {
-    for (place, said) in ["plan", "list", "doctor"].into_iter().zip(said(root, group)) {
-        assert!(said.contains(text), "{place} does not say {text:?}:\n{said}");
+    for (place, report) in ["plan", "list", "doctor"].into_iter().zip(reports_of(root, group)) {
+        assert!(report.contains(text), "{place} does not say {text:?}:\n{report}");
     }
 }
 
 #[test]
-fn a_whole_machine_has_nothing_to_say() {
+fn a_fully_counted_machine_has_no_note() {
     for (name, group) in [("sapphire-rapids-2s", "mem"), ("grace-2s", "mem"), ("zen4-2s", "mem")] {
-        assert_eq!(said(unpacked(name).path(), group), ["", "", ""], "{name}");
+        assert_eq!(reports_of(unpacked(name).path(), group), ["", "", ""], "{name}");
     }
 }
 
@@ -106,14 +107,14 @@ fn a_pmu_that_is_only_counted_by_name_is_not_absent() {
     assert!(refused.contains(how), "{refused}");
     let notes = planned(root.path(), &[], &[]).unwrap().notes.join("\n");
     assert!(notes.contains(how), "{notes}");
-    let (known, catalog) = (machine(root.path()).unwrap(), Catalog::load_embedded().unwrap());
-    let summary = summary::summary_text(&known, &catalog, None);
+    let (discovered, catalog) = (machine(root.path()).unwrap(), Catalog::load_embedded().unwrap());
+    let summary = summary::summary_text(&discovered, &catalog, None);
     let (begin, _) = how.split_once(", such as").unwrap();
     assert!(summary.contains(begin) && !summary.contains("No uncore counters"), "{summary}");
     assert!(planned(root.path(), &[], &["imx8_ddr0/activate/"]).is_ok());
     let mut metrics = request(&[], &[]);
     metrics.metrics = vec!["mem_bandwidth".to_owned()];
-    let refused = plan(&known, &catalog, &metrics).unwrap_err().to_string();
+    let refused = plan(&discovered, &catalog, &metrics).unwrap_err().to_string();
     assert!(refused.contains(how), "{refused}");
 }
 
@@ -127,20 +128,21 @@ fn memory_of_small_systems_is_counted_in_bytes() {
     ] {
         let root = unpacked(name);
         let catalog = Catalog::load_embedded().unwrap();
-        let known = machine(root.path()).unwrap();
+        let discovered = machine(root.path()).unwrap();
         let mut metrics = request(&[], &[]);
         metrics.metrics = vec!["mem_bandwidth".to_owned()];
         for request in [request(&["mem"], &[]), request(&[], &[]), metrics] {
-            let plan = plan(&known, &catalog, &request).unwrap();
-            let counted: Vec<_> = plan.counters.iter().map(|its| its.event.as_str()).collect();
+            let plan = plan(&discovered, &catalog, &request).unwrap();
+            let counted: Vec<_> =
+                plan.counters.iter().map(|counter| counter.event.as_str()).collect();
             assert_eq!(counted.join(" "), events, "{name}");
             let all = plan
                 .counters
                 .iter()
-                .all(|its| its.unit == "bytes" && its.scale.total_cmp(&bytes).is_eq());
+                .all(|counter| counter.unit == "bytes" && counter.scale.total_cmp(&bytes).is_eq());
             assert!(all && plan.links.len() == 1, "{name}: {}", plan.render_plan());
         }
-        let summary = summary::summary_text(&known, &catalog, None);
+        let summary = summary::summary_text(&discovered, &catalog, None);
         assert!(summary.contains("Uncore counters here: -p mem"), "{name}: {summary}");
     }
 }
@@ -152,11 +154,11 @@ fn metrics_of_imx_have_the_names_of_perf() {
     let pmu = root.path().join(DEVICES).join("imx8_ddr0");
     let names = |identifier: &str, metrics: &[&str]| {
         fs::write(pmu.join("identifier"), format!("{identifier}\n")).unwrap();
-        let known = machine(root.path()).unwrap();
+        let discovered = machine(root.path()).unwrap();
         for metric in metrics {
             let mut request = request(&[], &[]);
             request.metrics = vec![(*metric).to_owned()];
-            let plan = plan(&known, &Catalog::load_embedded().unwrap(), &request);
+            let plan = plan(&discovered, &Catalog::load_embedded().unwrap(), &request);
             assert_eq!(plan.unwrap().metrics.len(), 1, "{metric}");
         }
     };

@@ -5,7 +5,7 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::plan::plan;
 
-use crate::golden::{metrics, same, value};
+use crate::golden::{assert_same_value, metrics, value};
 use crate::machines::{captured, planned, request};
 
 /// Raw counts of each counter in two seconds.
@@ -38,7 +38,7 @@ fn metrics_by_intels_names_have_the_values_of_intels_formulas() {
     ] {
         let plan = metrics(&captured("sapphire-rapids-2s"), &[name]);
         let count = if is_sum { plan.metrics.len() as f64 } else { 1.0 };
-        same(name, value(&plan, name, COUNTS, 2.0, |_| true), expected * count);
+        assert_same_value(name, value(&plan, name, COUNTS, 2.0, |_| true), expected * count);
     }
 }
 
@@ -51,7 +51,7 @@ fn a_metric_of_intel_is_right_beside_the_event_that_was_typed() {
         plan(&captured("sapphire-rapids-2s"), &Catalog::load_embedded().unwrap(), &asked).unwrap();
     assert!(plan.counters.iter().all(|counter| counter.unit == "bytes"));
     let found = value(&plan, "memory_bandwidth_read", COUNTS, 2.0, |_| true);
-    same("memory_bandwidth_read", found, 32.0 * plan.metrics.len() as f64);
+    assert_same_value("memory_bandwidth_read", found, 32.0 * plan.metrics.len() as f64);
 }
 
 #[test]

@@ -34,9 +34,12 @@ fn instructions_are_those_of_the_programs_that_record() {
     let _machine = root_or_skip!();
     let report: Value = serde_json::from_str(&run_ok(["doctor", "--verifier", "--json"])).unwrap();
     let programs = report["programs"].as_array().unwrap();
-    let said: BTreeSet<u64> =
-        programs.iter().map(|it| it["instructions"].as_u64().unwrap()).collect();
-    assert!(programs.len() > 10 && said.iter().all(|it| *it < 1_000_000), "{report}");
+    let reported_counts: BTreeSet<u64> =
+        programs.iter().map(|figures| figures["instructions"].as_u64().unwrap()).collect();
+    assert!(
+        programs.len() > 10 && reported_counts.iter().all(|count| *count < 1_000_000),
+        "{report}"
+    );
     for program in programs {
         let [states, peak] = ["states", "peak_states"].map(|key| program[key].as_u64().unwrap());
         assert!(peak <= states, "{program}");
@@ -46,21 +49,23 @@ fn instructions_are_those_of_the_programs_that_record() {
     let loaded = verified(recorder.pid());
     recorder.stop_and_tell();
     assert!(loaded.len() > 5, "{loaded:?}");
-    assert!(loaded.is_subset(&said), "{loaded:?} and {said:?}");
+    assert!(loaded.is_subset(&reported_counts), "{loaded:?} and {reported_counts:?}");
 }
 
 #[test]
-fn nothing_stays_loaded() {
+fn no_program_stays_loaded_after_doctor() {
     let _machine = root_or_skip!();
-    let ids = || -> BTreeSet<u32> { loaded_programs().flatten().map(|it| it.id()).collect() };
+    let ids =
+        || -> BTreeSet<u32> { loaded_programs().flatten().map(|program| program.id()).collect() };
     let before = ids();
     let text = run_ok(["doctor", "--verifier"]);
     assert!(text.contains("takes all programs"), "{text}");
-    let own = ["sched_switch", "softirq_entry"];
+    let own_programs = ["sched_switch", "softirq_entry"];
     let new: Vec<u32> = ids().difference(&before).copied().collect();
-    let left = loaded_programs().flatten().filter(|it| new.contains(&it.id()));
-    let left: Vec<_> = left.filter_map(|it| it.name_as_str().map(str::to_owned)).collect();
-    assert!(!left.iter().any(|name| own.contains(&name.as_str())), "{left:?}");
+    let left = loaded_programs().flatten().filter(|program| new.contains(&program.id()));
+    let left: Vec<_> =
+        left.filter_map(|program| program.name_as_str().map(str::to_owned)).collect();
+    assert!(!left.iter().any(|name| own_programs.contains(&name.as_str())), "{left:?}");
 }
 
 #[test]

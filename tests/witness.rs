@@ -92,16 +92,17 @@ fn record(run: &Path, catalog: &TempDir, budget: &str, work: impl FnOnce()) -> S
 
 /// The witnesses of the plan, and those that were lost.
 fn witnesses(run: &Path) -> (BTreeSet<i32>, usize) {
-    let plan: Plan = serde_json::from_str(&rows::pair(run, metadata::PLAN).unwrap()).unwrap();
-    let weights = plan.counters.iter().filter(|its| its.role == CounterRole::Weight);
-    let lost = rows::losses(run).into_iter().filter(|loss| loss.cause == "witness_lost");
-    (weights.map(|its| its.id as i32).collect(), lost.count())
+    let plan: Plan =
+        serde_json::from_str(&rows::metadata_value(run, metadata::PLAN).unwrap()).unwrap();
+    let weights = plan.counters.iter().filter(|counter| counter.role == CounterRole::Weight);
+    let lost = rows::read_losses(run).into_iter().filter(|loss| loss.cause == "witness_lost");
+    (weights.map(|counter| counter.id as i32).collect(), lost.count())
 }
 
 /// Times at which a witness was read at a switch, ns.
 fn at_switches(run: &Path, witnesses: &BTreeSet<i32>) -> Vec<i64> {
-    let of = |reading: &rows::Reading| witnesses.contains(&reading.counter);
-    let readings = rows::readings(run).into_iter().filter(of);
+    let is_of_witness = |reading: &rows::ReadingRow| witnesses.contains(&reading.counter);
+    let readings = rows::read_readings(run).into_iter().filter(is_of_witness);
     readings.filter(|its| its.trigger == "sched").map(|its| its.mono_ns).collect()
 }
 
@@ -120,7 +121,7 @@ fn auto_reads_a_witness_on_every_cpu() {
     assert_eq!((witnesses.len(), lost), (cpus, 0));
     assert!(!at_switches(&run, &witnesses).is_empty());
     // The witness has no rows in `fabric`.
-    assert!(rows::shares(&run).iter().all(|share| share.event == "tsc"));
+    assert!(rows::read_shares(&run).iter().all(|share| share.event == "tsc"));
 }
 
 #[test]
@@ -129,7 +130,7 @@ fn a_witness_that_costs_too_much_is_dropped_and_the_recording_is_complete() {
     let catalog = or_skip!(catalog(SWITCHES));
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
-    let said = record(&run, &catalog, "5", || {
+    let stderr = record(&run, &catalog, "5", || {
         // On one CPU no task is woken on another one, which can take long: more switches than the
         // budget allows, and more than the recorder can drain without optimization.
         let pipe = ["-c", "0", "perf", "bench", "sched", "pipe", "-l", "100000000"];
@@ -137,14 +138,15 @@ fn a_witness_that_costs_too_much_is_dropped_and_the_recording_is_complete() {
         std::thread::sleep(Duration::from_secs(6));
     });
     let (witnesses, lost) = witnesses(&run);
-    assert!(!witnesses.is_empty(), "the machine is too busy to begin with: {said}");
-    assert_eq!(lost, witnesses.len(), "{said}");
-    assert!(said.contains("counts are divided without it from here"), "{said}");
-    let dropped = rows::losses(&run).into_iter().find(|loss| loss.cause == "witness_lost");
+    assert!(!witnesses.is_empty(), "the machine is too busy to begin with: {stderr}");
+    assert_eq!(lost, witnesses.len(), "{stderr}");
+    assert!(stderr.contains("counts are divided without it from here"), "{stderr}");
+    let dropped = rows::read_losses(&run).into_iter().find(|loss| loss.cause == "witness_lost");
     let dropped = dropped.unwrap().mono_ns;
     let after = at_switches(&run, &witnesses).into_iter().filter(|time| *time > dropped);
     assert_eq!(after.count(), 0, "it is still read");
-    let newest = rows::readings(&run).into_iter().map(|its| its.mono_ns).max().unwrap();
+    let newest =
+        rows::read_readings(&run).into_iter().map(|reading| reading.mono_ns).max().unwrap();
     assert!(newest > dropped + 100_000_000, "the fabric is not read any longer");
 }
 
@@ -154,17 +156,17 @@ fn a_witness_that_cannot_be_opened_is_a_note() {
     let catalog = or_skip!(catalog(NONE));
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
-    let said = record(&run, &catalog, "100", || {
+    let stderr = record(&run, &catalog, "100", || {
         std::thread::sleep(Duration::from_millis(500));
     });
     let (witnesses, lost) = witnesses(&run);
-    assert_eq!(lost, witnesses.len(), "{said}");
-    assert!(said.contains("counts are divided without this witness"), "{said}");
+    assert_eq!(lost, witnesses.len(), "{stderr}");
+    assert!(stderr.contains("counts are divided without this witness"), "{stderr}");
     assert_eq!(at_switches(&run, &witnesses), [] as [i64; 0]);
 }
 
 #[test]
-fn a_budget_of_nothing_opens_none_and_a_dry_run_says_so() {
+fn a_witness_budget_of_0_opens_none_and_a_dry_run_says_so() {
     let catalog = or_skip!(catalog(PAGE_FAULTS));
     let catalog = catalog.path().to_str().unwrap();
     let plan = |budget: &str| {
@@ -173,7 +175,7 @@ fn a_budget_of_nothing_opens_none_and_a_dry_run_says_so() {
     };
     let none = "no witness software/witness/ for counter 0: --witness-budget is 0";
     assert!(plan("0").contains(none), "{}", plan("0"));
-    let some = plan("100");
-    assert!(some.contains("witness software/witness/ of counter 0 is read at every"), "{some}");
-    assert!(some.contains(" context switches a second, --witness-budget is 100 %"), "{some}");
+    let text = plan("100");
+    assert!(text.contains("witness software/witness/ of counter 0 is read at every"), "{text}");
+    assert!(text.contains(" context switches a second, --witness-budget is 100 %"), "{text}");
 }

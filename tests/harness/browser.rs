@@ -31,8 +31,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub(crate) struct Browser {
     child: Child,
-    to: Option<ChildStdin>,
-    from: Receiver<Value>,
+    commands: Option<ChildStdin>,
+    messages: Receiver<Value>,
     session: String,
     last: u64,
     complaints: Vec<String>,
@@ -60,8 +60,8 @@ impl Browser {
         });
         let mut browser = Self {
             child,
-            to,
-            from,
+            commands: to,
+            messages: from,
             session: String::new(),
             last: 0,
             complaints: Vec::new(),
@@ -87,11 +87,11 @@ impl Browser {
         if !self.session.is_empty() {
             message["sessionId"] = json!(self.session);
         }
-        let to = self.to.as_mut().unwrap();
+        let to = self.commands.as_mut().unwrap();
         to.write_all(format!("{message}\0").as_bytes()).unwrap();
         to.flush().unwrap();
         loop {
-            let answer = self.hear(method);
+            let answer = self.next_message(method);
             if answer["id"] == json!(id) {
                 assert!(answer["error"].is_null(), "{method}: {answer}");
                 return answer["result"].clone();
@@ -100,8 +100,8 @@ impl Browser {
     }
 
     /// The next message; reports of errors are kept.
-    fn hear(&mut self, waiting_for: &str) -> Value {
-        let message = self.from.recv_timeout(PATIENCE);
+    fn next_message(&mut self, waiting_for: &str) -> Value {
+        let message = self.messages.recv_timeout(PATIENCE);
         let message = message.unwrap_or_else(|error| panic!("{waiting_for}: {error}"));
         let params = &message["params"];
         match message["method"].as_str().unwrap_or_default() {
@@ -131,7 +131,7 @@ impl Browser {
         let answer = self.ask("Page.navigate", &json!({"url": url}));
         assert!(answer["errorText"].is_null(), "{answer}");
         while !self.loaded {
-            self.hear("load");
+            self.next_message("load");
         }
         self.settle();
         begin.elapsed()
@@ -173,18 +173,18 @@ impl Browser {
     }
 
     /// Moves the pointer, with a button or without: `mouseMoved`, `mousePressed`, `mouseReleased`.
-    pub(crate) fn mouse(&mut self, what: &str, x: f64, y: f64) {
-        let pressed = what != "mouseMoved";
+    pub(crate) fn mouse(&mut self, event_type: &str, x: f64, y: f64) {
+        let pressed = event_type != "mouseMoved";
         let button = if pressed { "left" } else { "none" };
-        let params = json!({"type": what, "x": x, "y": y, "button": button,
-            "buttons": i32::from(what == "mousePressed"), "clickCount": i32::from(pressed)});
+        let params = json!({"type": event_type, "x": x, "y": y, "button": button,
+            "buttons": i32::from(event_type == "mousePressed"), "clickCount": i32::from(pressed)});
         self.ask("Input.dispatchMouseEvent", &params);
     }
 
     /// Presses a key.
     pub(crate) fn key(&mut self, key: &str) {
-        for what in ["keyDown", "keyUp"] {
-            self.ask("Input.dispatchKeyEvent", &json!({"type": what, "key": key}));
+        for event_type in ["keyDown", "keyUp"] {
+            self.ask("Input.dispatchKeyEvent", &json!({"type": event_type, "key": key}));
         }
         self.settle();
     }
@@ -193,14 +193,14 @@ impl Browser {
     pub(crate) fn picture(&mut self, path: &Path, whole: bool) {
         let params = json!({"format": "png", "captureBeyondViewport": whole});
         let answer = self.ask("Page.captureScreenshot", &params);
-        fs::write(path, decoded(answer["data"].as_str().unwrap())).unwrap();
+        fs::write(path, decode_base64(answer["data"].as_str().unwrap())).unwrap();
     }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
         // The browser ends when its pipe is closed.
-        drop(self.to.take());
+        drop(self.commands.take());
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(10) {
             if self.child.try_wait().is_ok_and(|status| status.is_some()) {
@@ -214,7 +214,7 @@ impl Drop for Browser {
 }
 
 /// RFC 4648, section 4.
-fn decoded(text: &str) -> Vec<u8> {
+fn decode_base64(text: &str) -> Vec<u8> {
     let digit = |c: u8| match c {
         b'A'..=b'Z' => c - b'A',
         b'a'..=b'z' => c - b'a' + 26,
@@ -224,10 +224,10 @@ fn decoded(text: &str) -> Vec<u8> {
     };
     let digits: Vec<u8> = text.trim_end_matches('=').bytes().map(digit).collect();
     let mut bytes = Vec::new();
-    for four in digits.chunks(4) {
-        let bits = four.iter().fold(0, |bits, six| bits << 6 | u32::from(*six));
-        let bits = bits << (6 * (4 - four.len()));
-        bytes.extend(&bits.to_be_bytes()[1..four.len()]);
+    for quad in digits.chunks(4) {
+        let bits = quad.iter().fold(0, |bits, six| bits << 6 | u32::from(*six));
+        let bits = bits << (6 * (4 - quad.len()));
+        bytes.extend(&bits.to_be_bytes()[1..quad.len()]);
     }
     bytes
 }

@@ -18,14 +18,14 @@ pub(crate) struct Cgroup {
     dirs: Vec<PathBuf>,
 }
 
-fn mounts() -> CgroupMounts {
+fn cgroup_mounts() -> CgroupMounts {
     machine(Path::new("/")).unwrap().cgroups
 }
 
 impl Cgroup {
     /// A new cgroup; an error says why there is no v2 hierarchy.
     pub(crate) fn new(tag: &str) -> Result<Self, String> {
-        let mount = mounts().v2.ok_or("no cgroup v2 hierarchy is mounted")?;
+        let mount = cgroup_mounts().v2.ok_or("no cgroup v2 hierarchy is mounted")?;
         let name = format!("uncore-trace-test-{}-{tag}", process::id());
         let dir = mount.join(&name);
         fs::create_dir(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
@@ -40,7 +40,10 @@ impl Cgroup {
             fs::write(file, format!("{}", (100.0 * weight).round())).unwrap();
             return Ok(cgroup);
         }
-        let v1 = mounts().v1.into_iter().find(|v1| v1.controllers.iter().any(|name| name == "cpu"));
+        let v1 = cgroup_mounts()
+            .v1
+            .into_iter()
+            .find(|v1| v1.controllers.iter().any(|name| name == "cpu"));
         let v1 = v1.ok_or(
             "no hierarchy has the cpu controller (v2: echo +cpu > cgroup.subtree_control)",
         )?;
@@ -57,7 +60,7 @@ impl Cgroup {
     }
 
     /// Moves a process into it.
-    pub(crate) fn add(&self, pid: i32) {
+    pub(crate) fn add_process(&self, pid: i32) {
         for dir in &self.dirs {
             fs::write(dir.join("cgroup.procs"), pid.to_string()).unwrap();
         }
@@ -66,12 +69,12 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        self.dirs.iter().for_each(|dir| remove(dir));
+        self.dirs.iter().for_each(|dir| remove_cgroup(dir));
     }
 }
 
 /// Removes an empty cgroup. A killed process stays in it until it is reaped.
-pub(crate) fn remove(dir: &Path) {
+pub(crate) fn remove_cgroup(dir: &Path) {
     for _ in 0..100 {
         if fs::remove_dir(dir).is_ok() {
             break;

@@ -30,20 +30,20 @@ impl Load {
 
     /// Uses up one CPU.
     pub(crate) fn spin(cpu: usize) -> Self {
-        Self::pinned(cpu, "while :; do :; done")
+        Self::pinned_script(cpu, "while :; do :; done")
     }
 
     /// Uses up one CPU with one process after the other.
     pub(crate) fn short_spins(cpu: usize) -> Self {
-        Self::pinned(cpu, "while :; do timeout 0.06 sh -c 'while :; do :; done'; done")
+        Self::pinned_script(cpu, "while :; do timeout 0.06 sh -c 'while :; do :; done'; done")
     }
 
     /// Runs on one CPU again and again for short times.
     pub(crate) fn with_pauses(cpu: usize) -> Self {
-        Self::pinned(cpu, "while :; do sleep 0.01; done")
+        Self::pinned_script(cpu, "while :; do sleep 0.01; done")
     }
 
-    fn pinned(cpu: usize, script: &str) -> Self {
+    fn pinned_script(cpu: usize, script: &str) -> Self {
         let load = Self::start("sh", &["-c", script]);
         let mut cpus = CpuSet::new();
         cpus.set(cpu);
@@ -68,13 +68,13 @@ impl Load {
     }
 
     /// Sends it a line in one write, because it may end before a second one.
-    pub(crate) fn say(&mut self, line: &str) {
+    pub(crate) fn write_line(&mut self, line: &str) {
         let line = format!("{line}\n");
         self.0.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
     /// Waits for a line of it.
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn read_line(&mut self) -> String {
         let mut line = String::new();
         // Each line is requested, so the reader has no further ones in its buffer.
         BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -82,26 +82,26 @@ impl Load {
     }
 
     /// Waits until it is blocked reading its next line.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn wait_until_blocked(&self) {
         let state = || {
             let stat = self.stat();
             (stat[0] == "S", stat[7].clone())
         };
-        let mut last = state();
+        let mut last_state = state();
         loop {
             sleep(Duration::from_millis(20));
-            let now = state();
-            if now.0 && now == last {
+            let state_now = state();
+            if state_now.0 && state_now == last_state {
                 return;
             }
-            last = now;
+            last_state = state_now;
         }
     }
 
     /// Waits until it has run for this time.
     pub(crate) fn run_for(&self, time: Duration) {
-        let (before, began) = (self.ran_ns(), Instant::now());
-        while u128::from(self.ran_ns() - before) < time.as_nanos() {
+        let (ran_before_ns, began) = (self.ran_ns(), Instant::now());
+        while u128::from(self.ran_ns() - ran_before_ns) < time.as_nanos() {
             assert!(began.elapsed() < PATIENCE, "it gets no CPU");
             sleep(Duration::from_millis(10));
         }
@@ -120,13 +120,13 @@ impl Load {
     }
 
     /// Page faults so far: fields 10 and 12 of `/proc/PID/stat`, minor and major.
-    pub(crate) fn faults(&self) -> u64 {
+    pub(crate) fn page_faults(&self) -> u64 {
         let stat = self.stat();
         stat[7].parse::<u64>().unwrap() + stat[9].parse::<u64>().unwrap()
     }
 
     /// Context switches of its only thread so far: `/proc/PID/status`, voluntary or not.
-    pub(crate) fn switches(&self) -> u64 {
+    pub(crate) fn context_switches(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let switches = status.lines().filter_map(|line| line.split_once("_ctxt_switches:"));
         switches.map(|(_, number)| number.trim().parse::<u64>().unwrap()).sum()

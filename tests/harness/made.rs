@@ -73,34 +73,35 @@ const TENANTS: [(&str, i32, &str, &str, f32, [[f64; 2]; LINKS]); 8] = [
 ];
 
 /// The load of a tenant at a time, around 1: each varies in its own way.
-fn load(tenant: usize, at: f64, length: f64, window: i64) -> f64 {
+fn tenant_load(tenant: usize, at_s: f64, length_s: f64, window: i64) -> f64 {
     let noise = |seed: i64| {
         let mixed = (window * 31 + seed).cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 40) as f64 / (1_u64 << 24) as f64
     };
-    let wave = |period: f64| (TAU * at / period).sin();
+    let wave = |period: f64| (TAU * at_s / period).sin();
     let spread = 0.93 + 0.14 * noise(tenant as i64);
-    let part = at / length;
+    let elapsed = at_s / length_s;
     spread
         * match tenant {
-            0 if part < 0.1 => 0.05,
-            0 => 1.0 + 0.25 * wave(length / 7.0),
-            1 => (1.0 + 0.9 * wave(length / 3.0)).max(0.0),
+            0 if elapsed < 0.1 => 0.05,
+            0 => 1.0 + 0.25 * wave(length_s / 7.0),
+            1 => (1.0 + 0.9 * wave(length_s / 3.0)).max(0.0),
             // Bursts, some of one window.
-            2 if (0.45..0.6).contains(&part) => 1.6,
+            2 if (0.45..0.6).contains(&elapsed) => 1.6,
             2 if noise(7) > 0.985 => 2.2,
             2 => 0.02,
-            3 if (0.3..0.8).contains(&part) => 1.0,
+            3 if (0.3..0.8).contains(&elapsed) => 1.0,
             3 => 0.0,
             _ => 1.0,
         }
 }
 
-fn peaks(of: [Option<f64>; 3]) -> Vec<PeakRate> {
+fn peak_rates(rates_gb: [Option<f64>; 3]) -> Vec<PeakRate> {
     let sources = [PeakSource::Sysfs, PeakSource::Sysfs, PeakSource::Catalog];
     let details = ["16 GT/s x8", "16 GT/s x8", "a data sheet that nobody wrote, table 1"];
-    let each = [Direction::In, Direction::Out, Direction::Both].into_iter().zip(of);
-    each.zip(sources.into_iter().zip(details))
+    let directions = [Direction::In, Direction::Out, Direction::Both].into_iter().zip(rates_gb);
+    directions
+        .zip(sources.into_iter().zip(details))
         .filter_map(|((direction, gb), (source, detail))| {
             let detail = detail.to_owned();
             Some(PeakRate { direction, bytes_per_s: gb? * 1e9, source, detail })
@@ -108,7 +109,7 @@ fn peaks(of: [Option<f64>; 3]) -> Vec<PeakRate> {
         .collect()
 }
 
-fn counter(id: u32, pmu: &str, event: &str, unit: &str, subsystem: &str) -> Counter {
+fn made_counter(id: u32, pmu: &str, event: &str, unit: &str, subsystem: &str) -> Counter {
     Counter {
         id,
         pmu: pmu.to_owned(),
@@ -142,35 +143,41 @@ fn counter(id: u32, pmu: &str, event: &str, unit: &str, subsystem: &str) -> Coun
 }
 
 /// Two counters for each link, and one without a link.
-fn plan(size: Size) -> Plan {
+fn made_plan(size: Size) -> Plan {
     let mut counters = Vec::new();
-    let mut made = Vec::new();
-    for (name, kind, subsystem, devices, of) in NAMES.into_iter().take(size.links) {
-        let first = counters.len() as u32;
-        let pmu = format!("made_{subsystem}_{}", first / 2);
-        counters.push(counter(first, &pmu, "rd_bytes", "bytes", subsystem));
-        counters.push(counter(first + 1, &pmu, "wr_bytes", "bytes", subsystem));
-        made.push(Link {
+    let mut made_links = Vec::new();
+    for (name, kind, subsystem, devices, peak_gb) in NAMES.into_iter().take(size.links) {
+        let first_id = counters.len() as u32;
+        let pmu = format!("made_{subsystem}_{}", first_id / 2);
+        counters.push(made_counter(first_id, &pmu, "rd_bytes", "bytes", subsystem));
+        counters.push(made_counter(first_id + 1, &pmu, "wr_bytes", "bytes", subsystem));
+        made_links.push(Link {
             name: name.to_owned(),
             kind: kind.to_owned(),
             subsystem: subsystem.to_owned(),
             socket: Some(0),
             devices: devices.map(str::to_owned),
             counters: vec![
-                LinkCounter { counter: first, direction: Direction::In },
-                LinkCounter { counter: first + 1, direction: Direction::Out },
+                LinkCounter { counter: first_id, direction: Direction::In },
+                LinkCounter { counter: first_id + 1, direction: Direction::Out },
             ],
-            peaks: peaks(of),
+            peaks: peak_rates(peak_gb),
             latencies: Vec::new(),
         });
     }
-    counters.push(counter(counters.len() as u32, "made_cache_0", "cache_misses", "count", "cache"));
+    counters.push(made_counter(
+        counters.len() as u32,
+        "made_cache_0",
+        "cache_misses",
+        "count",
+        "cache",
+    ));
     Plan {
         tick_ns: 1_000_000,
         window_ns: size.window_ns as u64,
         counters,
         metrics: Vec::new(),
-        links: made,
+        links: made_links,
         warnings: Vec::new(),
         notes: vec!["made up: no machine counted this".to_owned()],
     }
@@ -178,7 +185,7 @@ fn plan(size: Size) -> Plan {
 
 /// Writes a dataset to `path`.
 pub(crate) fn write(path: &Path, size: Size) {
-    let plan = plan(size);
+    let plan = made_plan(size);
     let end = BEGIN + size.windows * size.window_ns;
     let clock = |mono: i64| format!(r#"{{"mono_ns":{mono},"wall_ns":{}}}"#, mono + WALL);
     let pairs = BTreeMap::from(
@@ -208,7 +215,7 @@ pub(crate) fn write(path: &Path, size: Size) {
 
 /// How a window of a counter differs from the others.
 #[derive(Clone, Copy)]
-struct Uneven {
+struct UnevenWindow {
     is_absent: bool,
     is_unread: bool,
     /// Number of windows it covers: the previous ones were not read.
@@ -216,18 +223,18 @@ struct Uneven {
     running: f32,
 }
 
-impl Default for Uneven {
+impl Default for UnevenWindow {
     fn default() -> Self {
         Self { is_absent: false, is_unread: false, windows: 1, running: 1.0 }
     }
 }
 
-impl Uneven {
-    /// `part`: elapsed fraction of the recording.
-    fn of(window: i64, part: f64, (link, way): (usize, usize)) -> Self {
-        match (link, way) {
+impl UnevenWindow {
+    /// `elapsed`: elapsed fraction of the recording.
+    fn for_window(window: i64, elapsed: f64, (link, direction): (usize, usize)) -> Self {
+        match (link, direction) {
             // The reader CPU of the last link was offline.
-            (3, _) if (0.4..0.55).contains(&part) => Self { is_absent: true, ..Self::default() },
+            (3, _) if (0.4..0.55).contains(&elapsed) => Self { is_absent: true, ..Self::default() },
             // Each 17th reading is missing.
             (0, 0) if window % 17 == 5 => Self { is_absent: true, ..Self::default() },
             (0, 0) if window % 17 == 6 => Self { windows: 2, ..Self::default() },
@@ -247,12 +254,12 @@ fn append_two(builder: &mut fabric::Builder, row: &fabric::Row<'_>, window: i64)
         1 => None,
         _ => row.confidence.map(|confidence| (confidence + 0.25).min(1.0)),
     };
-    for (process, part) in [(row.comm, 0.75), (Some("helper"), 0.25)] {
+    for (process, fraction) in [(row.comm, 0.75), (Some("helper"), 0.25)] {
         builder.append(&fabric::Row {
             pid: if process == row.comm { row.pid } else { row.pid.map(|pid| pid + 500) },
             comm: process,
-            value: row.value.map(|value| value * part),
-            confidence: row.confidence.map(|confidence| confidence * part as f32),
+            value: row.value.map(|value| value * fraction),
+            confidence: row.confidence.map(|confidence| confidence * fraction as f32),
             cgroup_confidence,
             ..*row
         });
@@ -262,35 +269,41 @@ fn append_two(builder: &mut fabric::Builder, row: &fabric::Row<'_>, window: i64)
 fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
     let smalls: Vec<String> =
         (0..size.small).map(|n| format!("/batch.slice/job-{n:03}.scope")).collect();
-    let length = (size.windows * size.window_ns) as f64 / 1e9;
+    let length_s = (size.windows * size.window_ns) as f64 / 1e9;
     let seconds = size.window_ns as f64 / 1e9;
     let mut builder = fabric::Builder::default();
     for window in 1..=size.windows {
         let mono_ns = BEGIN + window * size.window_ns;
-        let at = window as f64 * seconds;
+        let at_s = window as f64 * seconds;
         for counter in &plan.counters {
-            let (link, way) = (counter.id as usize / 2, counter.id as usize % 2);
+            let (link, direction) = (counter.id as usize / 2, counter.id as usize % 2);
             // Bytes of a link; the counter without a link has a miss for each 64 bytes of the first
             // link.
             let (link, per) = if link < size.links { (link, 1e9) } else { (0, 1e9 / 64.0) };
             // A second of the second link is unknown, and a late reading makes a long window.
-            let is_gap = link == 1 && (0.2..0.25).contains(&(at / length));
-            let uneven = size.uneven.then(|| Uneven::of(window, at / length, (link, way)));
-            let Uneven { is_absent, is_unread, windows, running } = uneven.unwrap_or_default();
+            let is_gap = link == 1 && (0.2..0.25).contains(&(at_s / length_s));
+            let uneven = size
+                .uneven
+                .then(|| UnevenWindow::for_window(window, at_s / length_s, (link, direction)));
+            let UnevenWindow { is_absent, is_unread, windows, running } =
+                uneven.unwrap_or_default();
             if is_absent {
                 continue;
             }
             let (is_gap, seconds) = (is_gap || is_unread, seconds * windows as f64);
-            let mut parts: Vec<(usize, f64)> = Vec::new();
-            for (tenant, (.., of)) in TENANTS.iter().enumerate() {
-                let part = of[link][way] * load(tenant, at, length, window) * per * seconds;
-                parts.push((tenant, part));
+            let mut shares: Vec<(usize, f64)> = Vec::new();
+            for (tenant, (.., loads)) in TENANTS.iter().enumerate() {
+                let share = loads[link][direction]
+                    * tenant_load(tenant, at_s, length_s, window)
+                    * per
+                    * seconds;
+                shares.push((tenant, share));
             }
-            let some =
+            let active =
                 smalls.iter().enumerate().filter(|(n, _)| (window / 50 + *n as i64) % 7 == 0);
-            let some: Vec<(usize, f64)> =
-                some.map(|(n, _)| (n, 0.01 * (1.0 + n as f64 / 10.0) * per * seconds)).collect();
-            let total: f64 = parts.iter().chain(&some).map(|(_, value)| value).sum();
+            let active_shares: Vec<(usize, f64)> =
+                active.map(|(n, _)| (n, 0.01 * (1.0 + n as f64 / 10.0) * per * seconds)).collect();
+            let total: f64 = shares.iter().chain(&active_shares).map(|(_, value)| value).sum();
             let base = fabric::Row {
                 ts: WALL + mono_ns,
                 mono_ns,
@@ -313,7 +326,7 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
                 continue;
             }
             let known = fabric::Row { total: Some(total), ..base };
-            for (tenant, value) in parts.into_iter().filter(|(_, value)| *value > 0.0) {
+            for (tenant, value) in shares.into_iter().filter(|(_, value)| *value > 0.0) {
                 let (owner, pid, comm, cgroup, confidence, _) = TENANTS[tenant];
                 // Some shares have no confidence.
                 let confidence = Some(confidence).filter(|_| !size.uneven || window % 5 > 0);
@@ -335,7 +348,7 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
                     builder.append(&row);
                 }
             }
-            for (n, value) in some {
+            for (n, value) in active_shares {
                 builder.append(&fabric::Row {
                     owner: "task",
                     pid: Some(1000 + n as i32),
@@ -358,11 +371,11 @@ fn write_fabric(writer: &mut Writer, plan: &Plan, size: Size) {
 
 fn write_rest(writer: &mut Writer, plan: &Plan, size: Size) {
     let length = size.windows * size.window_ns;
-    let at = |part: f64| BEGIN + (length as f64 * part) as i64;
+    let time_at = |fraction: f64| BEGIN + (length as f64 * fraction) as i64;
     let mut rows = loss::Builder::default();
     for (cause, to, span, count, detail) in [
-        ("ring_full", at(0.72), length / 100, 3, Some("records of switches")),
-        ("late_tick", at(0.33), 0, 12, None),
+        ("ring_full", time_at(0.72), length / 100, 3, Some("records of switches")),
+        ("late_tick", time_at(0.33), 0, 12, None),
     ] {
         rows.append(&loss::Row {
             host: size.host,
@@ -382,8 +395,8 @@ fn write_rest(writer: &mut Writer, plan: &Plan, size: Size) {
     for (mono_ns, cpu, state) in [
         (BEGIN, 0, cpus::ONLINE),
         (BEGIN, 1, cpus::ONLINE),
-        (at(0.85), 1, cpus::OFFLINE),
-        (at(0.9), 1, cpus::ONLINE),
+        (time_at(0.85), 1, cpus::OFFLINE),
+        (time_at(0.9), 1, cpus::ONLINE),
     ] {
         let (socket, node, core) = (Some(0), Some(0), Some(cpu));
         rows.append(&cpus::Row { mono_ns, cpu, state, socket, node, core, counters: "" });
@@ -399,8 +412,8 @@ fn write_rest(writer: &mut Writer, plan: &Plan, size: Size) {
             host: size.host,
             boot_id: "3f4e5d6c",
             cluster: None,
-            mono_ns: at(begin),
-            end_ns: end.map(at),
+            mono_ns: time_at(begin),
+            end_ns: end.map(time_at),
             kind: kind.kind_name(),
             text: name,
             source: marks::COMMAND,
@@ -410,19 +423,19 @@ fn write_rest(writer: &mut Writer, plan: &Plan, size: Size) {
     writer.write(&marks::TABLE, &rows.finish()).unwrap();
     let mut rows = links::Builder::default();
     for link in &plan.links {
-        for its in &link.counters {
+        for link_counter in &link.counters {
             let peak = link.peaks.first();
             rows.append(&links::Row {
                 host: size.host,
                 boot_id: "3f4e5d6c",
                 cluster: None,
-                counter: its.counter as i32,
+                counter: link_counter.counter as i32,
                 link: &link.name,
                 kind: &link.kind,
                 subsystem: &link.subsystem,
                 socket: link.socket.map(i32::from),
                 devices: link.devices.as_deref(),
-                direction: its.direction.direction_name(),
+                direction: link_counter.direction.direction_name(),
                 peak: peak.map(|peak| peak.bytes_per_s),
                 peak_direction: peak.map(|peak| peak.direction.direction_name()),
                 peak_source: peak.map(|peak| peak.source.source_name()),

@@ -17,50 +17,50 @@ const MOST_ABOVE: usize = 64;
 pub(crate) fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
     command.env("XDG_CONFIG_HOME", NO_CONFIG).args(["-ec", script]);
-    // SAFETY: `separate` calls nothing but system calls.
-    unsafe { command.pre_exec(separate) };
+    // SAFETY: `separate_mounts` calls nothing but system calls.
+    unsafe { command.pre_exec(separate_mounts) };
     command
 }
 
 /// What `unshare --mount` does, also where the root directory is no mount point, as in a chroot:
 /// there unshare(1) fails, since the kernel changes the propagation of mount points only.
-fn separate() -> Result<()> {
+fn separate_mounts() -> Result<()> {
     // SAFETY: a system call without pointers.
-    done(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    check_return(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
     if make_private().is_ok() {
         return Ok(());
     }
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // SAFETY: a constant string.
     let root = unsafe { libc::open(c"/".as_ptr(), flags) };
-    done(root)?;
+    check_return(root)?;
     // With the root in a directory that the working directory is not in, `..` leads above the root.
-    enter(c"/proc")?;
+    change_root(c"/proc")?;
     // SAFETY: a descriptor that is open.
-    done(unsafe { libc::fchdir(root) })?;
+    check_return(unsafe { libc::fchdir(root) })?;
     for _ in 0..MOST_ABOVE {
         // SAFETY: a constant string.
-        done(unsafe { libc::chdir(c"..".as_ptr()) })?;
+        check_return(unsafe { libc::chdir(c"..".as_ptr()) })?;
     }
-    enter(c".")?;
+    change_root(c".")?;
     make_private()?;
     // SAFETY: a descriptor that is open.
-    done(unsafe { libc::fchdir(root) })?;
-    enter(c".")
+    check_return(unsafe { libc::fchdir(root) })?;
+    change_root(c".")
 }
 
 fn make_private() -> Result<()> {
     let (none, flags) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
     // SAFETY: the strings are constant, and no type or data is needed for this change.
-    done(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, none.cast()) })
+    check_return(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, none.cast()) })
 }
 
-fn enter(root: &CStr) -> Result<()> {
+fn change_root(root: &CStr) -> Result<()> {
     // SAFETY: a string that ends with NUL.
-    done(unsafe { libc::chroot(root.as_ptr()) })
+    check_return(unsafe { libc::chroot(root.as_ptr()) })
 }
 
-fn done(returned: libc::c_int) -> Result<()> {
+fn check_return(returned: libc::c_int) -> Result<()> {
     if returned < 0 { Err(Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -84,11 +84,11 @@ mod tests {
         let root = CString::new(dir.path().to_str().unwrap()).unwrap();
         let mut command = Command::new("true");
         let mount_inside = move || {
-            enter(&root)?;
-            separate()?;
+            change_root(&root)?;
+            separate_mounts()?;
             let (inner, kind) = (c"/inner".as_ptr(), c"tmpfs".as_ptr());
             // SAFETY: strings that end with NUL; the file system needs no data.
-            done(unsafe { libc::mount(kind, inner, kind, 0, std::ptr::null()) })?;
+            check_return(unsafe { libc::mount(kind, inner, kind, 0, std::ptr::null()) })?;
             Err(Error::from_raw_os_error(MOUNTED))
         };
         // SAFETY: nothing but system calls.

@@ -38,7 +38,7 @@ pub(crate) struct Recorder {
 
 /// How it ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct RecorderEnd {
     /// Exit code.
     pub code: Option<i32>,
     /// What it had to say.
@@ -69,18 +69,22 @@ impl Recorder {
     ) -> Self {
         let mut command = uncore_trace();
         command.envs(env.iter().copied());
-        Self::of(command, output, options, script)
+        Self::spawn_recorder(command, output, options, script)
     }
 
     /// The same as [`Self::start`] where a shell script, such as one that mounts, has changed what
     /// it sees of the machine.
-    pub(crate) fn where_done<A: AsRef<OsStr>>(change: &str, output: &Path, options: &[A]) -> Self {
+    pub(crate) fn after_script<A: AsRef<OsStr>>(
+        change: &str,
+        output: &Path,
+        options: &[A],
+    ) -> Self {
         let mut command = mounts::shell(&format!("{change}; exec \"$0\" \"$@\""));
         command.arg(PROGRAM);
-        Self::of(command, output, options, WORKLOAD)
+        Self::spawn_recorder(command, output, options, WORKLOAD)
     }
 
-    fn of<A: AsRef<OsStr>>(
+    fn spawn_recorder<A: AsRef<OsStr>>(
         mut command: Command,
         output: &Path,
         options: &[A],
@@ -114,7 +118,7 @@ impl Recorder {
     }
 
     /// Waits for its end.
-    pub(crate) fn wait(&mut self) -> Ended {
+    pub(crate) fn wait(&mut self) -> RecorderEnd {
         let begin = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -125,7 +129,7 @@ impl Recorder {
         };
         let mut stderr = String::new();
         self.child.stderr.as_mut().unwrap().read_to_string(&mut stderr).unwrap();
-        Ended { code: status.code(), stderr }
+        RecorderEnd { code: status.code(), stderr }
     }
 
     /// Stops only the recorder; the recording must be complete.
@@ -145,10 +149,10 @@ impl Recorder {
 
     /// Kills it but not its command; returns the time of its death.
     pub(crate) fn kill(&mut self) -> i64 {
-        let now = mono_ns();
+        let killed_ns = mono_ns();
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        now
+        killed_ns
     }
 
     /// A line of its `/proc/PID/status`, in KiB.
@@ -209,10 +213,10 @@ pub(crate) struct Objects {
 
 impl Objects {
     /// Those that still exist in the kernel.
-    fn left(&self) -> Self {
-        let programs = loaded_programs().filter_map(|found| Some(found.ok()?.id()));
-        let maps = loaded_maps().filter_map(|found| Some(found.ok()?.id()));
-        let links = loaded_links().filter_map(|found| Some(found.ok()?.id()));
+    fn still_loaded(&self) -> Self {
+        let programs = loaded_programs().filter_map(|program| Some(program.ok()?.id()));
+        let maps = loaded_maps().filter_map(|map| Some(map.ok()?.id()));
+        let links = loaded_links().filter_map(|link| Some(link.ok()?.id()));
         Self {
             programs: programs.filter(|id| self.programs.contains(id)).collect(),
             maps: maps.filter(|id| self.maps.contains(id)).collect(),
@@ -225,11 +229,11 @@ impl Objects {
     pub(crate) fn assert_gone(&self) {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(30) {
-            if self.left() == Self::default() {
+            if self.still_loaded() == Self::default() {
                 return;
             }
             sleep(Duration::from_millis(20));
         }
-        panic!("left behind: {:?}", self.left());
+        panic!("left behind: {:?}", self.still_loaded());
     }
 }

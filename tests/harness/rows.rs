@@ -16,7 +16,7 @@ use uncore_trace::tables::reader::Recording;
 
 /// A row of `fabric`.
 #[derive(Clone, Debug)]
-pub(crate) struct Share {
+pub(crate) struct ShareRow {
     pub mono_ns: i64,
     pub window_ns: i64,
     pub cpu: i32,
@@ -36,7 +36,7 @@ pub(crate) struct Share {
 
 /// A row of `readings`.
 #[derive(Clone, Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ReadingRow {
     pub mono_ns: i64,
     pub tick: i64,
     pub counter: i32,
@@ -46,7 +46,7 @@ pub(crate) struct Reading {
 
 /// A row of `runtime` or `irqs`: time of an owner in a tick.
 #[derive(Clone, Debug)]
-pub(crate) struct Time {
+pub(crate) struct TimeRow {
     pub mono_ns: i64,
     pub tick_ns: i64,
     pub cpu: i32,
@@ -56,7 +56,7 @@ pub(crate) struct Time {
 
 /// A row of `io`, with the path of its cgroup.
 #[derive(Clone, Debug)]
-pub(crate) struct Moved {
+pub(crate) struct MovedRow {
     pub mono_ns: i64,
     pub device: String,
     pub bdf: Option<String>,
@@ -70,7 +70,7 @@ pub(crate) struct Moved {
 
 /// A row of `tasks`.
 #[derive(Clone, Debug)]
-pub(crate) struct Task {
+pub(crate) struct TaskRow {
     pub pid: i32,
     pub comm: String,
     pub what: String,
@@ -78,7 +78,7 @@ pub(crate) struct Task {
 
 /// A row of `loss`.
 #[derive(Clone, Debug)]
-pub(crate) struct Loss {
+pub(crate) struct LossRow {
     pub mono_ns: i64,
     pub cause: String,
     pub cpu: Option<i32>,
@@ -88,7 +88,7 @@ pub(crate) struct Loss {
 
 /// A row of `holders`.
 #[derive(Clone, Debug)]
-pub(crate) struct Holder {
+pub(crate) struct HolderRow {
     pub pid: i32,
     pub device: String,
     pub kind: String,
@@ -110,40 +110,40 @@ pub(crate) struct CpuTime {
 
 /// The metadata `own`.
 #[derive(Clone, Debug, serde::Deserialize)]
-pub(crate) struct Own {
+pub(crate) struct OwnUse {
     pub max_rss_bytes: u64,
     pub timer: String,
 }
 
-pub(crate) fn rows<T>(
+pub(crate) fn read_rows<T>(
     recording: &Path,
     def: &'static TableDef,
     columns: &[&str],
     row: impl Fn(&RecordBatch, usize) -> T,
 ) -> Vec<T> {
     let table = Recording::open(recording).unwrap().open_table(def).unwrap();
-    let mut found = Vec::new();
+    let mut found_rows = Vec::new();
     for batch in table.scan_columns(columns).unwrap() {
         let batch = batch.unwrap();
-        found.extend((0..batch.num_rows()).map(|at| row(&batch, at)));
+        found_rows.extend((0..batch.num_rows()).map(|index| row(&batch, index)));
     }
-    found
+    found_rows
 }
 
-fn word(batch: &RecordBatch, column: &str, row: usize) -> Option<String> {
+fn word_value(batch: &RecordBatch, column: &str, row: usize) -> Option<String> {
     word_column(batch, column).unwrap().get(row).map(str::to_owned)
 }
 
-fn int(batch: &RecordBatch, column: &str, row: usize) -> i64 {
+fn int_value(batch: &RecordBatch, column: &str, row: usize) -> i64 {
     i64_column(batch, column).unwrap().value(row)
 }
 
-fn short(batch: &RecordBatch, column: &str, row: usize) -> Option<i32> {
+fn short_value(batch: &RecordBatch, column: &str, row: usize) -> Option<i32> {
     nullable_value(i32_column(batch, column).unwrap(), row)
 }
 
 /// All of `fabric`.
-pub(crate) fn shares(recording: &Path) -> Vec<Share> {
+pub(crate) fn read_shares(recording: &Path) -> Vec<ShareRow> {
     let columns = [
         "mono_ns",
         "window_ns",
@@ -161,74 +161,74 @@ pub(crate) fn shares(recording: &Path) -> Vec<Share> {
         "total",
         "method",
     ];
-    rows(recording, &fabric::TABLE, &columns, |batch, row| Share {
-        mono_ns: int(batch, "mono_ns", row),
-        window_ns: int(batch, "window_ns", row),
-        cpu: short(batch, "cpu", row).unwrap(),
-        pmu: word(batch, "pmu", row).unwrap(),
-        event: word(batch, "event", row).unwrap(),
-        owner: word(batch, "owner", row).unwrap(),
-        pid: short(batch, "pid", row),
-        comm: word(batch, "comm", row),
-        cgroup: word(batch, "cgroup", row),
-        container: word(batch, "container", row),
-        pod: word(batch, "pod", row),
-        job: word(batch, "job", row),
+    read_rows(recording, &fabric::TABLE, &columns, |batch, row| ShareRow {
+        mono_ns: int_value(batch, "mono_ns", row),
+        window_ns: int_value(batch, "window_ns", row),
+        cpu: short_value(batch, "cpu", row).unwrap(),
+        pmu: word_value(batch, "pmu", row).unwrap(),
+        event: word_value(batch, "event", row).unwrap(),
+        owner: word_value(batch, "owner", row).unwrap(),
+        pid: short_value(batch, "pid", row),
+        comm: word_value(batch, "comm", row),
+        cgroup: word_value(batch, "cgroup", row),
+        container: word_value(batch, "container", row),
+        pod: word_value(batch, "pod", row),
+        job: word_value(batch, "job", row),
         value: nullable_value(f64_column(batch, "value").unwrap(), row),
         total: nullable_value(f64_column(batch, "total").unwrap(), row),
-        method: word(batch, "method", row).unwrap(),
+        method: word_value(batch, "method", row).unwrap(),
     })
 }
 
 /// All of `readings`.
-pub(crate) fn readings(recording: &Path) -> Vec<Reading> {
+pub(crate) fn read_readings(recording: &Path) -> Vec<ReadingRow> {
     let columns = ["mono_ns", "tick", "counter", "cpu", "trigger"];
-    rows(recording, &readings::TABLE, &columns, |batch, row| Reading {
-        mono_ns: int(batch, "mono_ns", row),
-        tick: int(batch, "tick", row),
-        counter: short(batch, "counter", row).unwrap(),
-        cpu: short(batch, "cpu", row).unwrap(),
-        trigger: word(batch, "trigger", row).unwrap(),
+    read_rows(recording, &readings::TABLE, &columns, |batch, row| ReadingRow {
+        mono_ns: int_value(batch, "mono_ns", row),
+        tick: int_value(batch, "tick", row),
+        counter: short_value(batch, "counter", row).unwrap(),
+        cpu: short_value(batch, "cpu", row).unwrap(),
+        trigger: word_value(batch, "trigger", row).unwrap(),
     })
 }
 
-fn times(recording: &Path, def: &'static TableDef, name: &str, ns: &str) -> Vec<Time> {
-    rows(recording, def, &["mono_ns", "tick_ns", "cpu", name, ns], |batch, row| Time {
-        mono_ns: int(batch, "mono_ns", row),
-        tick_ns: int(batch, "tick_ns", row),
-        cpu: short(batch, "cpu", row).unwrap(),
-        name: word(batch, name, row).unwrap_or_default(),
-        ns: int(batch, ns, row),
+fn read_times(recording: &Path, def: &'static TableDef, name: &str, ns: &str) -> Vec<TimeRow> {
+    read_rows(recording, def, &["mono_ns", "tick_ns", "cpu", name, ns], |batch, row| TimeRow {
+        mono_ns: int_value(batch, "mono_ns", row),
+        tick_ns: int_value(batch, "tick_ns", row),
+        cpu: short_value(batch, "cpu", row).unwrap(),
+        name: word_value(batch, name, row).unwrap_or_default(),
+        ns: int_value(batch, ns, row),
     })
 }
 
 /// The time of tasks and of idle, from `runtime`; the name is the thread's.
-pub(crate) fn runtime(recording: &Path) -> Vec<Time> {
-    let mut times = times(recording, &runtime::TABLE, "comm", "run_ns");
+pub(crate) fn read_runtime(recording: &Path) -> Vec<TimeRow> {
+    let mut times = read_times(recording, &runtime::TABLE, "comm", "run_ns");
     // Time that was not seen, or in which the CPU was offline, has no thread.
     times.retain(|time| !time.name.is_empty());
     times
 }
 
 /// All of `irqs`; the name is the handler's.
-pub(crate) fn irqs(recording: &Path) -> Vec<Time> {
-    times(recording, &irqs::TABLE, "name", "ns")
+pub(crate) fn read_irqs(recording: &Path) -> Vec<TimeRow> {
+    read_times(recording, &irqs::TABLE, "name", "ns")
 }
 
 /// Container and pod of each path in `cgroups`.
-pub(crate) fn cgroups(recording: &Path) -> BTreeMap<String, (Option<String>, Option<String>)> {
-    rows(recording, &cgroups::TABLE, &["path", "container", "pod"], |batch, row| {
+pub(crate) fn read_cgroups(recording: &Path) -> BTreeMap<String, (Option<String>, Option<String>)> {
+    read_rows(recording, &cgroups::TABLE, &["path", "container", "pod"], |batch, row| {
         let path = text_column(batch, "path").unwrap().value(row).to_owned();
-        (path, (word(batch, "container", row), word(batch, "pod", row)))
+        (path, (word_value(batch, "container", row), word_value(batch, "pod", row)))
     })
     .into_iter()
     .collect()
 }
 
 /// All of `io`.
-pub(crate) fn moved(recording: &Path) -> Vec<Moved> {
+pub(crate) fn read_io(recording: &Path) -> Vec<MovedRow> {
     let paths: BTreeMap<u64, String> =
-        rows(recording, &cgroups::TABLE, &["id", "path"], |batch, row| {
+        read_rows(recording, &cgroups::TABLE, &["id", "path"], |batch, row| {
             let id = bits_column(batch, "id").unwrap().value_or_zero(row);
             (id, text_column(batch, "path").unwrap().value(row).to_owned())
         })
@@ -236,14 +236,14 @@ pub(crate) fn moved(recording: &Path) -> Vec<Moved> {
         .collect();
     let columns =
         ["mono_ns", "device", "bdf", "direction", "owner", "pid", "comm", "cgroup_id", "bytes"];
-    rows(recording, &io::TABLE, &columns, |batch, row| Moved {
-        mono_ns: int(batch, "mono_ns", row),
-        device: word(batch, "device", row).unwrap(),
-        bdf: word(batch, "bdf", row),
-        direction: word(batch, "direction", row).unwrap(),
-        owner: word(batch, "owner", row).unwrap(),
-        pid: short(batch, "pid", row),
-        comm: word(batch, "comm", row).unwrap_or_default(),
+    read_rows(recording, &io::TABLE, &columns, |batch, row| MovedRow {
+        mono_ns: int_value(batch, "mono_ns", row),
+        device: word_value(batch, "device", row).unwrap(),
+        bdf: word_value(batch, "bdf", row),
+        direction: word_value(batch, "direction", row).unwrap(),
+        owner: word_value(batch, "owner", row).unwrap(),
+        pid: short_value(batch, "pid", row),
+        comm: word_value(batch, "comm", row).unwrap_or_default(),
         cgroup: bits_column(batch, "cgroup_id")
             .unwrap()
             .get(row)
@@ -253,73 +253,73 @@ pub(crate) fn moved(recording: &Path) -> Vec<Moved> {
 }
 
 /// All of `tasks`.
-pub(crate) fn tasks(recording: &Path) -> Vec<Task> {
-    rows(recording, &tasks::TABLE, &["pid", "comm", "what"], |batch, row| Task {
-        pid: short(batch, "pid", row).unwrap(),
-        comm: word(batch, "comm", row).unwrap(),
-        what: word(batch, "what", row).unwrap(),
+pub(crate) fn read_tasks(recording: &Path) -> Vec<TaskRow> {
+    read_rows(recording, &tasks::TABLE, &["pid", "comm", "what"], |batch, row| TaskRow {
+        pid: short_value(batch, "pid", row).unwrap(),
+        comm: word_value(batch, "comm", row).unwrap(),
+        what: word_value(batch, "what", row).unwrap(),
     })
 }
 
 /// All of `holders`.
-pub(crate) fn holders(recording: &Path) -> Vec<Holder> {
+pub(crate) fn read_holders(recording: &Path) -> Vec<HolderRow> {
     let columns = ["pid", "device", "kind", "bdf", "begin_ns", "end_ns", "learnt"];
-    rows(recording, &holders::TABLE, &columns, |batch, row| Holder {
+    read_rows(recording, &holders::TABLE, &columns, |batch, row| HolderRow {
         pid: i32_column(batch, "pid").unwrap().value(row),
-        device: word(batch, "device", row).unwrap(),
-        kind: word(batch, "kind", row).unwrap(),
-        bdf: word(batch, "bdf", row),
+        device: word_value(batch, "device", row).unwrap(),
+        kind: word_value(batch, "kind", row).unwrap(),
+        bdf: word_value(batch, "bdf", row),
         begin_ns: nullable_value(i64_column(batch, "begin_ns").unwrap(), row),
         end_ns: nullable_value(i64_column(batch, "end_ns").unwrap(), row),
-        learnt: word(batch, "learnt", row).unwrap(),
+        learnt: word_value(batch, "learnt", row).unwrap(),
     })
 }
 
 /// All of `loss`.
-pub(crate) fn losses(recording: &Path) -> Vec<Loss> {
+pub(crate) fn read_losses(recording: &Path) -> Vec<LossRow> {
     let opened = Recording::open(recording).unwrap();
     if !opened.list_tables().iter().any(|table| table.name == loss::TABLE.name) {
         return Vec::new();
     }
     let columns = ["mono_ns", "cause", "cpu", "count", "detail"];
-    rows(recording, &loss::TABLE, &columns, |batch, row| Loss {
-        mono_ns: int(batch, "mono_ns", row),
-        cause: word(batch, "cause", row).unwrap(),
-        cpu: short(batch, "cpu", row),
-        count: int(batch, "count", row),
+    read_rows(recording, &loss::TABLE, &columns, |batch, row| LossRow {
+        mono_ns: int_value(batch, "mono_ns", row),
+        cause: word_value(batch, "cause", row).unwrap(),
+        cpu: short_value(batch, "cpu", row),
+        count: int_value(batch, "count", row),
         detail: text_column(batch, "detail").unwrap().iter().nth(row).flatten().map(str::to_owned),
     })
 }
 
 /// The pids in `runtime`.
-pub(crate) fn ran(recording: &Path) -> BTreeSet<i32> {
-    let pid = |batch: &RecordBatch, row| short(batch, "pid", row).unwrap();
-    rows(recording, &runtime::TABLE, &["pid"], pid).into_iter().collect()
+pub(crate) fn pids_that_ran(recording: &Path) -> BTreeSet<i32> {
+    let pid = |batch: &RecordBatch, row| short_value(batch, "pid", row).unwrap();
+    read_rows(recording, &runtime::TABLE, &["pid"], pid).into_iter().collect()
 }
 
 /// Wall time - monotonic time, ns, of each row of `fabric`.
-pub(crate) fn offsets(recording: &Path) -> BTreeSet<i64> {
-    rows(recording, &fabric::TABLE, &["ts", "mono_ns"], |batch, row| {
+pub(crate) fn wall_offsets(recording: &Path) -> BTreeSet<i64> {
+    read_rows(recording, &fabric::TABLE, &["ts", "mono_ns"], |batch, row| {
         let ts = batch.column_by_name("ts").unwrap().as_any();
         let ts = ts.downcast_ref::<TimestampMicrosecondArray>().unwrap().value(row);
-        ts * 1000 - int(batch, "mono_ns", row)
+        ts * 1000 - int_value(batch, "mono_ns", row)
     })
     .into_iter()
     .collect()
 }
 
 /// An entry of the metadata.
-pub(crate) fn pair(recording: &Path, key: &str) -> Option<String> {
+pub(crate) fn metadata_value(recording: &Path, key: &str) -> Option<String> {
     let table = Recording::open(recording).unwrap().open_table(&fabric::TABLE).unwrap();
     table.metadata_pairs().get(key).cloned()
 }
 
 /// Time of each CPU by kind of owner.
-pub(crate) fn cpu_time(recording: &Path) -> Vec<CpuTime> {
-    serde_json::from_str(&pair(recording, metadata::CPU_TIME).unwrap()).unwrap()
+pub(crate) fn read_cpu_time(recording: &Path) -> Vec<CpuTime> {
+    serde_json::from_str(&metadata_value(recording, metadata::CPU_TIME).unwrap()).unwrap()
 }
 
 /// CPU time and memory of the recorder.
-pub(crate) fn own(recording: &Path) -> Own {
-    serde_json::from_str(&pair(recording, metadata::OWN).unwrap()).unwrap()
+pub(crate) fn recorder_use(recording: &Path) -> OwnUse {
+    serde_json::from_str(&metadata_value(recording, metadata::OWN).unwrap()).unwrap()
 }

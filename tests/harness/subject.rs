@@ -17,13 +17,13 @@ use rustix::process::{Pid, Signal, kill_process};
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Waits for something that must happen.
-pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(event: &str, mut check: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
-        if let Some(found) = look() {
-            return found;
+        if let Some(result) = check() {
+            return result;
         }
-        assert!(begin.elapsed() < PATIENCE, "in vain: {what}");
+        assert!(begin.elapsed() < PATIENCE, "in vain: {event}");
         sleep(Duration::from_millis(5));
     }
 }
@@ -32,13 +32,13 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
 /// ignored here, as under nohup, SIGHUP.
 pub(crate) fn ending_signals() -> Vec<Signal> {
     let mut signals = vec![Signal::TERM];
-    signals.extend(hangup().ok());
+    signals.extend(hangup_signal().ok());
     signals
 }
 
 /// SIGHUP; an error if processes that are started here ignore it.
-pub(crate) fn hangup() -> Result<Signal, String> {
-    if signal_set("self", "SigIgn") & bit(Signal::HUP) == 0 {
+pub(crate) fn hangup_signal() -> Result<Signal, String> {
+    if signal_set("self", "SigIgn") & signal_bit(Signal::HUP) == 0 {
         Ok(Signal::HUP)
     } else {
         Err("SIGHUP is ignored here".to_owned())
@@ -53,7 +53,7 @@ pub(crate) fn signal_set(process: &str, key: &str) -> u64 {
 }
 
 /// The bit of a signal in such a set.
-pub(crate) const fn bit(signal: Signal) -> u64 {
+pub(crate) const fn signal_bit(signal: Signal) -> u64 {
     1 << (signal.as_raw() - 1)
 }
 
@@ -69,7 +69,7 @@ impl Subject {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    fn file_path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -95,33 +95,34 @@ impl Subject {
 
     /// Its pid, when it has started.
     pub(crate) fn pid(&self) -> Pid {
-        let text = wait_for("the command's start", || fs::read_to_string(self.file("pid")).ok());
+        let text =
+            wait_for("the command's start", || fs::read_to_string(self.file_path("pid")).ok());
         Pid::from_raw(text.trim().parse().unwrap()).unwrap()
     }
 
     /// Whether it runs; a zombie does not.
-    pub(crate) fn runs(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+        stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
     }
 
     /// Its signals, one per line.
-    pub(crate) fn heard(&self) -> String {
-        fs::read_to_string(self.file("heard")).unwrap_or_default()
+    pub(crate) fn heard_signals(&self) -> String {
+        fs::read_to_string(self.file_path("heard")).unwrap_or_default()
     }
 
     /// Lets it end.
-    pub(crate) fn go(&self) {
-        fs::write(self.file("go"), "").unwrap();
+    pub(crate) fn let_it_end(&self) {
+        fs::write(self.file_path("go"), "").unwrap();
     }
 }
 
 impl Drop for Subject {
     fn drop(&mut self) {
         // It may have ended, or never started.
-        let text = fs::read_to_string(self.file("pid")).unwrap_or_default();
+        let text = fs::read_to_string(self.file_path("pid")).unwrap_or_default();
         if let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw)
-            && self.runs()
+            && self.is_running()
         {
             kill_process(pid, Signal::KILL).ok();
         }
@@ -133,7 +134,7 @@ impl Drop for Subject {
 pub(crate) struct Measurement {
     child: Child,
     lines: Receiver<String>,
-    said: String,
+    stderr_text: String,
 }
 
 impl Measurement {
@@ -144,7 +145,7 @@ impl Measurement {
         let (sender, lines) = channel();
         // Ends when the last process with stderr open ends.
         spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        Self { child, lines, said: String::new() }
+        Self { child, lines, stderr_text: String::new() }
     }
 
     /// Its process.
@@ -163,22 +164,22 @@ impl Measurement {
     }
 
     /// The next line with `word` on stderr, which must come while it runs.
-    pub(crate) fn says(&mut self, word: &str) -> String {
+    pub(crate) fn wait_for_line(&mut self, word: &str) -> String {
         let begin = Instant::now();
-        while let Some(left) = PATIENCE.checked_sub(begin.elapsed()) {
-            let Ok(line) = self.lines.recv_timeout(left) else { break };
-            self.said.push_str(&line);
-            self.said.push('\n');
+        while let Some(remaining) = PATIENCE.checked_sub(begin.elapsed()) {
+            let Ok(line) = self.lines.recv_timeout(remaining) else { break };
+            self.stderr_text.push_str(&line);
+            self.stderr_text.push('\n');
             if line.contains(word) {
-                assert!(self.runs(), "it has ended: {}", self.said);
+                assert!(self.is_running(), "it has ended: {}", self.stderr_text);
                 return line;
             }
         }
-        panic!("it does not say {word:?}: {}", self.said);
+        panic!("it does not say {word:?}: {}", self.stderr_text);
     }
 
     /// Whether it has not ended.
-    pub(crate) fn runs(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
@@ -187,10 +188,10 @@ impl Measurement {
         let status = wait_for("its end", || self.child.try_wait().unwrap());
         // The thread may still pass on lines from before the end.
         while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(200)) {
-            self.said.push_str(&line);
-            self.said.push('\n');
+            self.stderr_text.push_str(&line);
+            self.stderr_text.push('\n');
         }
-        (status.code(), std::mem::take(&mut self.said))
+        (status.code(), std::mem::take(&mut self.stderr_text))
     }
 }
 

@@ -13,8 +13,8 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::discover::{Machine, Pmu, machine};
 use uncore_trace::plan::{Plan, plan};
 
-use crate::golden::{metrics, same, value};
-use crate::machines::{brief, captured, made, planned, refused, request, unpacked};
+use crate::golden::{assert_same_value, metrics, value};
+use crate::machines::{brief, captured, machine_with_files, planned, refused, request, unpacked};
 
 /// A captured machine with another processor.
 fn with_processor(name: &str, vendor: &str, family: u32, model: u32) -> Machine {
@@ -24,16 +24,16 @@ fn with_processor(name: &str, vendor: &str, family: u32, model: u32) -> Machine 
     machine(root.path()).unwrap()
 }
 
-fn on(
+fn plan_on(
     machine: &Machine,
     groups: &[&str],
     events: &[&str],
     metrics: &[&str],
 ) -> Result<Plan, String> {
     static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::load_embedded().unwrap());
-    let mut asked = request(groups, events);
-    asked.metrics = metrics.iter().map(|&name| name.to_owned()).collect();
-    plan(machine, &CATALOG, &asked).map_err(|error| format!("{error:#}"))
+    let mut plan_request = request(groups, events);
+    plan_request.metrics = metrics.iter().map(|&name| name.to_owned()).collect();
+    plan(machine, &CATALOG, &plan_request).map_err(|error| format!("{error:#}"))
 }
 
 /// Event, PMU, unit, group, encoding, filter and CPU of each counter.
@@ -59,7 +59,7 @@ fn generations() -> [(&'static str, Machine); 6] {
 fn imported(file: &str, machine: &Machine, pmu: &str, part: &str) -> Vec<(String, String)> {
     let path = format!("{}/catalog/perf/{file}", env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(path).unwrap();
-    let pmu_here = machine.pmus.iter().find(|its| its.name.contains(part)).unwrap();
+    let pmu_here = machine.pmus.iter().find(|candidate| candidate.name.contains(part)).unwrap();
     let keys =
         [&pmu_here.processor, &pmu_here.identifier].map(|key| key.clone().unwrap_or_default());
     let is_of = |pattern: &str| {
@@ -67,17 +67,17 @@ fn imported(file: &str, machine: &Machine, pmu: &str, part: &str) -> Vec<(String
         keys.iter().any(|key| glob.is_match(key))
     };
     let mut is_its = false;
-    let mut found = Vec::new();
+    let mut entries = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         if let Some((processors, of)) =
             line.strip_prefix('[').and_then(|line| line.split_once(": "))
         {
             is_its = of.trim_end_matches(']') == pmu && processors.split(' ').any(is_of);
-        } else if let (true, Some((name, rest))) = (is_its, line.split_once(' ')) {
-            found.push((name.to_owned(), rest.to_owned()));
+        } else if let (true, Some((name, terms))) = (is_its, line.split_once(' ')) {
+            entries.push((name.to_owned(), terms.to_owned()));
         }
     }
-    found
+    entries
 }
 
 /// Report 07: `local_processor_read_data_beats_csN` and its like, N up to 11, 64 bytes each.
@@ -112,8 +112,12 @@ fn zen_4_without_a_driver_of_memory_controllers_counts_dram_in_the_data_fabric()
         let causes: Vec<_> = counter.causes.iter().map(ToString::to_string).collect();
         let is_local = counter.event.starts_with("local_");
         let expected: &[&str] = if is_local { &["cpu", "device"] } else { &["remote"] };
-        let one = counter.cause.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert!(causes == expected || one == expected, "{} {causes:?} {one:?}", counter.event);
+        let certain_cause = counter.cause.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert!(
+            causes == expected || certain_cause == expected,
+            "{} {causes:?} {certain_cause:?}",
+            counter.event
+        );
     }
     // By name and by terms.
     let by_name = planned(name, &[], &["amd_df/local_processor_read_data_beats_cs0/"]);
@@ -134,7 +138,7 @@ fn zen_4_without_a_driver_of_memory_controllers_counts_dram_in_the_data_fabric()
         let plan = metrics(&machine, &[metric]);
         let counts: Vec<_> = plan.counters.iter().map(|its| (its.event.as_str(), 1000.0)).collect();
         let expected = events * 1000.0 * 64.0 / 2e9;
-        same(metric, value(&plan, metric, &counts, 2.0, |_| true), 2.0 * expected);
+        assert_same_value(metric, value(&plan, metric, &counts, 2.0, |_| true), 2.0 * expected);
     }
     // Of two views of one traffic, only one is counted without being asked for.
     let auto = planned(name, &["auto"], &[]);
@@ -146,11 +150,14 @@ fn zen_4_without_a_driver_of_memory_controllers_counts_dram_in_the_data_fabric()
 fn the_data_fabric_counts_dram_only_where_nothing_counts_it_better() {
     for (name, events) in [("zen4-2s", 48), ("zen5-2s", 24)] {
         let mem = planned(name, &["mem"], &[]);
-        assert!(mem.counters.iter().all(|its| its.pmu.starts_with("amd_umc")), "{name}");
-        let others = planned(name, &["mesh", "pcie", "c2c"], &[]);
-        assert!(others.counters.iter().all(|its| its.pmu == "amd_df"), "{name}");
-        let metric = on(&captured(name), &[], &[], &["mem_bandwidth"]).unwrap();
-        assert!(metric.metrics.iter().all(|its| its.family == "amd_umc"), "{name}");
+        assert!(mem.counters.iter().all(|counter| counter.pmu.starts_with("amd_umc")), "{name}");
+        let fabric_plan = planned(name, &["mesh", "pcie", "c2c"], &[]);
+        assert!(fabric_plan.counters.iter().all(|counter| counter.pmu == "amd_df"), "{name}");
+        let metric = plan_on(&captured(name), &[], &[], &["mem_bandwidth"]).unwrap();
+        assert!(
+            metric.metrics.iter().all(|planned_metric| planned_metric.family == "amd_umc"),
+            "{name}"
+        );
         // Another kernel has no amd_umc.
         let root = unpacked(name);
         let devices = root.path().join("sys/bus/event_source/devices");
@@ -160,11 +167,11 @@ fn the_data_fabric_counts_dram_only_where_nothing_counts_it_better() {
             }
         }
         let machine = machine(root.path()).unwrap();
-        let mem = on(&machine, &["mem"], &[], &[]).unwrap();
+        let mem = plan_on(&machine, &["mem"], &[], &[]).unwrap();
         assert_eq!(mem.counters.len(), 2 * events, "{name}");
         let is_right = |line: &String| line.starts_with("amd_df ") && line.contains(" bytesx64 ");
         assert!(brief(&mem).iter().all(is_right), "{name}");
-        let metric = on(&machine, &[], &[], &["mem_bandwidth"]).unwrap();
+        let metric = plan_on(&machine, &[], &[], &["mem_bandwidth"]).unwrap();
         assert_eq!(metric.metrics.len(), 2, "{name}");
     }
 }
@@ -182,14 +189,18 @@ fn every_event_of_perf_is_one_event_however_it_is_typed() {
     let mut count = 0;
     for (generation, machine) in generations() {
         for pmu in ["amd_df", "amd_l3", "amd_umc"] {
-            if !machine.pmus.iter().any(|its| its.name.starts_with(pmu)) {
+            if !machine.pmus.iter().any(|candidate| candidate.name.starts_with(pmu)) {
                 continue;
             }
             for (name, terms) in imported("events.txt", &machine, pmu, pmu) {
-                let one = |text: String| on(&machine, &[], &[&text], &[]).unwrap();
-                let (bare, by_terms) = (one(name.clone()), one(format!("{pmu}/{terms}/")));
+                let plan_of_text = |text: String| plan_on(&machine, &[], &[&text], &[]).unwrap();
+                let (bare, by_terms) =
+                    (plan_of_text(name.clone()), plan_of_text(format!("{pmu}/{terms}/")));
                 assert_eq!(counted(&bare), counted(&by_terms), "{generation} {name}");
-                assert!(bare.counters.iter().all(|its| its.unit != "count"), "{generation} {name}");
+                assert!(
+                    bare.counters.iter().all(|counter| counter.unit != "count"),
+                    "{generation} {name}"
+                );
                 count += 1;
             }
         }
@@ -202,23 +213,29 @@ fn every_event_of_perf_is_one_event_however_it_is_typed() {
 fn every_metric_of_perf_is_found_by_its_name_and_its_group() {
     for (generation, machine) in generations() {
         for pmu in ["amd_df", "amd_l3", "amd_umc"] {
-            if !machine.pmus.iter().any(|its| its.name.starts_with(pmu)) {
+            if !machine.pmus.iter().any(|candidate| candidate.name.starts_with(pmu)) {
                 continue;
             }
             for (name, _) in imported("metrics.txt", &machine, pmu, pmu) {
                 let (name, group) = name.split_once(':').unwrap();
-                let plan = on(&machine, &[], &[], &[name]).unwrap();
-                assert!(plan.metrics.iter().any(|its| its.name == name), "{generation} {name}");
-                let all = on(&machine, &[], &[], &[group]).unwrap();
-                assert!(all.metrics.iter().any(|its| its.name == name), "{generation} {group}");
+                let plan = plan_on(&machine, &[], &[], &[name]).unwrap();
+                assert!(
+                    plan.metrics.iter().any(|planned_metric| planned_metric.name == name),
+                    "{generation} {name}"
+                );
+                let all = plan_on(&machine, &[], &[], &[group]).unwrap();
+                assert!(
+                    all.metrics.iter().any(|planned_metric| planned_metric.name == name),
+                    "{generation} {group}"
+                );
             }
         }
     }
     let zen4 = captured("zen4-2s");
     for name in ["nps1_die_to_dram", "umc_mem_bandwidth", "l3_read_miss_latency"] {
-        assert!(on(&zen4, &[], &[], &[name]).is_ok(), "{name}");
+        assert!(plan_on(&zen4, &[], &[], &[name]).is_ok(), "{name}");
     }
-    let unknown = on(&zen4, &[], &[], &["data_fabrik"]).unwrap_err();
+    let unknown = plan_on(&zen4, &[], &[], &["data_fabrik"]).unwrap_err();
     assert!(unknown.contains("no metric data_fabrik"), "{unknown}");
 }
 
@@ -245,7 +262,11 @@ fn metrics_of_perf_have_the_values_of_its_formulas() {
         ("umc_data_bus_utilization", 25.0),
         ("l3_read_miss_latency", 300.0),
     ] {
-        same(name, value(&metrics(&zen4, &[name]), name, COUNTS, 2.0, |_| true), expected);
+        assert_same_value(
+            name,
+            value(&metrics(&zen4, &[name]), name, COUNTS, 2.0, |_| true),
+            expected,
+        );
     }
     // 2^20 beats of 64 bytes are 64 MiB, for each of 8 channels or 12 stations and each die.
     for (machine, beats, expected) in [
@@ -253,9 +274,14 @@ fn metrics_of_perf_have_the_values_of_its_formulas() {
         ("zen4-old-kernel-2s", "processor_", 2.0 * 48.0 * 64.0),
     ] {
         let plan = metrics(&captured(machine), &["nps1_die_to_dram"]);
-        let of = plan.counters.iter().filter(|its| its.event.contains(beats));
-        let counts: Vec<_> = of.map(|its| (its.event.as_str(), 1_048_576.0)).collect();
-        same(machine, value(&plan, "nps1_die_to_dram", &counts, 2.0, |_| true), expected);
+        let dram_counters = plan.counters.iter().filter(|its| its.event.contains(beats));
+        let counts: Vec<_> =
+            dram_counters.map(|counter| (counter.event.as_str(), 1_048_576.0)).collect();
+        assert_same_value(
+            machine,
+            value(&plan, "nps1_die_to_dram", &counts, 2.0, |_| true),
+            expected,
+        );
     }
 }
 
@@ -283,7 +309,7 @@ fn a_data_fabric_without_public_events_opens_none_and_says_why() {
         (&zen6, &["pcie", "c2c", "mesh"]),
     ] {
         for group in groups {
-            let error = on(machine, &[group], &[], &[]).unwrap_err();
+            let error = plan_on(machine, &[group], &[], &[]).unwrap_err();
             let pmu = if ["cache", "latency"].contains(group) { "amd_l3" } else { "amd_df" };
             let why = format!("the group {group} opens nothing on this machine: {pmu} ");
             assert!(error.contains(&why), "{error}");
@@ -297,15 +323,17 @@ fn a_data_fabric_without_public_events_opens_none_and_says_why() {
     for name in
         ["dram_channel_data_controller_0", "l3_misses", "local_processor_read_data_beats_cs0"]
     {
-        assert!(on(&hygon, &[], &[name], &[]).is_err(), "{name}");
+        assert!(plan_on(&hygon, &[], &[name], &[]).is_err(), "{name}");
     }
-    let raw = on(&hygon, &[], &["amd_df/event=0x7,umask=0x38/"], &[]).unwrap();
+    let raw = plan_on(&hygon, &[], &["amd_df/event=0x7,umask=0x38/"], &[]).unwrap();
     assert_eq!(raw.counters.len(), 8);
     assert!(
-        raw.counters.iter().all(|its| its.unit == "count" && its.event == "event=0x7,umask=0x38")
+        raw.counters
+            .iter()
+            .all(|counter| counter.unit == "count" && counter.event == "event=0x7,umask=0x38")
     );
-    assert!(on(&hygon, &["auto"], &[], &[]).is_ok());
-    assert!(on(&zen6, &["mem", "cache", "latency"], &[], &[]).is_ok());
+    assert!(plan_on(&hygon, &["auto"], &[], &[]).is_ok());
+    assert!(plan_on(&zen6, &["mem", "cache", "latency"], &[], &[]).is_ok());
 }
 
 /// Report 09, line 4: the tables of perf before Linux 6.1 had `uncore_hisi_ddrc.flux_rd`.
@@ -317,17 +345,19 @@ fn prefixes_of_perf_name_the_events_of_their_unit() {
         let pmu = machine.pmus.iter().find(|pmu| pmu.name.contains(unit)).unwrap();
         for name in pmu.events.keys() {
             let typed = planned("kunpeng-920", &[], &[&format!("uncore_hisi_{unit}.{name}")]);
-            let whole = planned("kunpeng-920", &[], &[&format!("hisi_sccl*_{unit}*/{name}/")]);
-            assert_eq!(counted(&typed), counted(&whole), "{unit} {name}");
+            let globbed = planned("kunpeng-920", &[], &[&format!("hisi_sccl*_{unit}*/{name}/")]);
+            assert_eq!(counted(&typed), counted(&globbed), "{unit} {name}");
             count += 1;
         }
     }
     assert!(count > 25, "{count}");
     let read = planned("kunpeng-920", &[], &["uncore_hisi_ddrc.flux_rd"]);
     assert_eq!(read.counters.len(), 4);
-    assert!(read.counters.iter().all(|its| its.unit == "bytes" && its.subsystem == "mem"));
-    let other = refused("kunpeng-920", &[], &["uncore_hisi_ddrc.rd_spipe"]);
-    assert!(other.contains("no event"), "{other}");
+    assert!(
+        read.counters.iter().all(|counter| counter.unit == "bytes" && counter.subsystem == "mem")
+    );
+    let error = refused("kunpeng-920", &[], &["uncore_hisi_ddrc.rd_spipe"]);
+    assert!(error.contains("no event"), "{error}");
     refused("zen4-2s", &[], &["uncore_hisi_ddrc.flux_rd"]);
 }
 
@@ -366,28 +396,30 @@ fn every_event_of_arm64_is_found_without_its_pmu() {
         let names = imported("events.txt", &machine, pmu, part);
         assert!(names.len() > 8, "{pmu}: {}", names.len());
         for (name, terms) in names {
-            let one = |text: String| {
-                let counters = on(&machine, &[], &[&text], &[]).unwrap().counters;
-                let of = counters.into_iter().filter(|its| its.pmu.contains(part));
-                of.map(|its| (its.pmu, its.config, its.unit)).collect::<Vec<_>>()
+            let counters_of_text = |text: String| {
+                let counters = plan_on(&machine, &[], &[&text], &[]).unwrap().counters;
+                let selected_counters = counters.into_iter().filter(|its| its.pmu.contains(part));
+                selected_counters
+                    .map(|counter| (counter.pmu, counter.config, counter.unit))
+                    .collect::<Vec<_>>()
             };
-            let bare = one(name.clone());
+            let bare = counters_of_text(name.clone());
             assert!(!bare.is_empty(), "{name}");
             // The field `event` is the lowest bits of `config`.
             let terms = terms.replace("config=", "event=");
-            assert_eq!(bare, one(format!("{pmu}/{terms}/")), "{name}");
+            assert_eq!(bare, counters_of_text(format!("{pmu}/{terms}/")), "{name}");
         }
     }
     // A family is not needed.
-    let (_root, machine) = made(&[
+    let (_root, machine) = machine_with_files(&[
         ("imx8_ddr0/type", "9\n"),
         ("imx8_ddr0/cpumask", "0\n"),
         ("imx8_ddr0/identifier", "i.MX8MM\n"),
         ("imx8_ddr0/format/event", "config:0-7\n"),
     ]);
-    let plan = on(&machine, &[], &["imx8mm_ddr.read_cycles"], &[]).unwrap();
+    let plan = plan_on(&machine, &[], &["imx8mm_ddr.read_cycles"], &[]).unwrap();
     assert_eq!(plan.counters[0].config[0], 0x2a);
-    assert!(on(&machine, &[], &["imx8mp_ddr.read_cycles"], &[]).is_err());
+    assert!(plan_on(&machine, &[], &["imx8mp_ddr.read_cycles"], &[]).is_err());
 }
 
 /// Metrics of `sys` tables, which are for PMUs with an identifier.
@@ -399,7 +431,7 @@ fn metrics_of_arm_are_found_by_perfs_names() {
         ("altra-2s", &["slc_miss_rate", "rni_actual_read_bandwidth.all", "cmn"]),
     ] {
         for name in names {
-            let plan = on(&captured(machine), &[], &[], &[name]);
+            let plan = plan_on(&captured(machine), &[], &[], &[name]);
             assert!(plan.is_ok_and(|plan| !plan.metrics.is_empty()), "{machine} {name}");
         }
     }

@@ -18,10 +18,14 @@ use uncore_trace_lab::fixtures;
 use crate::attribute::again_the_same;
 use crate::command::Place;
 use crate::harness::{assert_checked, or_skip, root_or_skip, rows};
-use crate::machines::{captured, made, request};
+use crate::machines::{captured, machine_with_files, request};
 
 /// The plan of one event, or the error.
-fn of(machine: &Machine, event: &str, told: Option<DeclaredCause>) -> Result<Plan, String> {
+fn plan_of_event(
+    machine: &Machine,
+    event: &str,
+    told: Option<DeclaredCause>,
+) -> Result<Plan, String> {
     let request = PlanRequest { declared_cause: told, ..request(&[], &[event]) };
     plan(machine, &Catalog::load_embedded().unwrap(), &request)
         .map_err(|error| format!("{error:#}"))
@@ -105,8 +109,8 @@ fn every_driver_s_pmu_says_who_causes_its_counts() {
             (path(&event_file), "event=0x1\n"),
         ];
         let files: Vec<_> = files.iter().map(|(file, text)| (file.as_str(), *text)).collect();
-        let (_dir, machine) = made(&files);
-        let plan = of(&machine, &format!("{pmu}/{event}/"), None).unwrap();
+        let (_dir, machine) = machine_with_files(&files);
+        let plan = plan_of_event(&machine, &format!("{pmu}/{event}/"), None).unwrap();
         let [counter] = plan.counters.as_slice() else { panic!("{plan:?}") };
         assert_eq!(causes(counter), *expected, "{pmu}/{event}/");
         // CPUs are asked only where they are among the causes, or it is a known clock.
@@ -138,11 +142,11 @@ fn no_event_of_a_captured_machine_is_divided_without_a_cause() {
         for pmu in &machine.pmus {
             let words = PmuWords::new(&catalog, pmu);
             let all = words.all_events().chain(words.vendor_events());
-            let its = all.filter(|event| words.causes_by_name(*event).is_none());
-            let its: BTreeSet<String> = its.map(|event| event.name.to_owned()).collect();
+            let unnamed_causes = all.filter(|event| words.causes_by_name(*event).is_none());
+            let its: BTreeSet<String> = unnamed_causes.map(|event| event.name.to_owned()).collect();
             let Some(first) = its.first() else { continue };
             let event = format!("{}/{first}/", pmu.name);
-            if let Ok(plan) = of(&machine, &event, None) {
+            if let Ok(plan) = plan_of_event(&machine, &event, None) {
                 for counter in &plan.counters {
                     assert!(counter.is_of_unknown_cause(), "{name} {counter:?}");
                     assert!(counter.sees.is_empty() && counter.far.is_empty(), "{counter:?}");
@@ -155,32 +159,37 @@ fn no_event_of_a_captured_machine_is_divided_without_a_cause() {
         }
     }
     for (family, events) in &unknown {
-        assert!(UNKNOWN.iter().any(|(known, _)| known == family), "{family}: {events:?}");
+        assert!(
+            UNKNOWN.iter().any(|(known_family, _)| known_family == family),
+            "{family}: {events:?}"
+        );
     }
     assert!(unknown.contains_key("fujitsu_pci"), "{unknown:?}");
-    for family in catalog.families.iter().filter(|its| its.kind == PmuKind::Uncore) {
-        let why = UNKNOWN.iter().find(|(known, _)| *known == family.family);
+    for family in
+        catalog.families.iter().filter(|uncore_family| uncore_family.kind == PmuKind::Uncore)
+    {
+        let why = UNKNOWN.iter().find(|(known_family, _)| *known_family == family.family);
         assert_eq!(family.sources.is_empty(), why.is_some(), "{}: {why:?}", family.family);
     }
 }
 
 #[test]
 fn the_user_can_say_the_cause_of_counters_that_have_none() {
-    let (_dir, machine) = made(&NEW);
+    let (_dir, machine) = machine_with_files(&NEW);
     let event = "fabric_x/beats/";
-    let plan = of(&machine, event, None).unwrap();
+    let plan = plan_of_event(&machine, event, None).unwrap();
     let note = plan.notes.iter().find(|note| note.starts_with("cause unknown: ")).unwrap();
     assert!(note.contains("fabric_x/beats/") && note.contains("--cause cpu"), "{note}");
     let json = serde_json::to_value(&plan.counters[0]).unwrap();
     assert_eq!((&json["sees"], json.get("cause")), (&serde_json::json!(""), None));
 
-    let cpu = of(&machine, event, Some(DeclaredCause::Cpu)).unwrap();
+    let cpu = plan_of_event(&machine, event, Some(DeclaredCause::Cpu)).unwrap();
     assert_eq!(
         (cpu.counters[0].cause, &cpu.counters[0].sees),
         (Some(Cause::Cpu), &"0-1".parse().unwrap())
     );
     assert!(cpu.counters[0].is_of_cpus());
-    let device = of(&machine, event, Some(DeclaredCause::Device)).unwrap();
+    let device = plan_of_event(&machine, event, Some(DeclaredCause::Device)).unwrap();
     assert_eq!(device.counters[0].cause, Some(Cause::Device));
     assert!(device.counters[0].sees.is_empty() && !device.counters[0].is_of_unknown_cause());
     for (plan, name) in [(&cpu, "cpu"), (&device, "device")] {
@@ -199,9 +208,9 @@ fn the_user_can_say_the_cause_of_counters_that_have_none() {
 fn a_known_cause_is_not_replaced() {
     let machine = captured("grace-2s");
     let event = "nvidia_pcie_pmu_0/rd_bytes_loc/";
-    for told in [DeclaredCause::Cpu, DeclaredCause::Device] {
-        let error = of(&machine, event, Some(told)).unwrap_err();
-        let begin = format!("--cause {} is for counters of unknown cause", told.name());
+    for declared_cause in [DeclaredCause::Cpu, DeclaredCause::Device] {
+        let error = plan_of_event(&machine, event, Some(declared_cause)).unwrap_err();
+        let begin = format!("--cause {} is for counters of unknown cause", declared_cause.name());
         assert!(error.starts_with(&begin) && error.contains("list events"), "{error}");
     }
     // One of both: only the unknown one is told.
@@ -212,9 +221,10 @@ fn a_known_cause_is_not_replaced() {
     let catalog = Catalog::load_embedded().unwrap();
     plan(&machine, &catalog, &request).unwrap_err();
     let events = ["hisi_sccl1_hha0/config=0x77/".to_owned(), events[1].to_owned()].to_vec();
-    let both = plan(&machine, &catalog, &PlanRequest { events, ..request.clone() }).unwrap();
-    let found: Vec<_> = both.counters.iter().map(causes).collect();
-    assert_eq!(found, ["cpu", "remote"]);
+    let two_counters =
+        plan(&machine, &catalog, &PlanRequest { events, ..request.clone() }).unwrap();
+    let causes_found: Vec<_> = two_counters.counters.iter().map(causes).collect();
+    assert_eq!(causes_found, ["cpu", "remote"]);
     // Of a fleet, some machines may have no such counter.
     let lenient =
         plan(&machine, &catalog, &PlanRequest { allow_missing: true, ..request }).unwrap();
@@ -225,25 +235,25 @@ fn a_known_cause_is_not_replaced() {
 /// there.
 #[test]
 fn a_pmu_of_each_cpu_needs_no_cause() {
-    let (_dir, machine) = made(&[
+    let (_dir, machine) = machine_with_files(&[
         ("core_x/type", "78\n"),
         ("core_x/cpus", "0-1\n"),
         ("core_x/format/event", "config:0-7\n"),
         ("core_x/events/loads", "event=0x1\n"),
     ]);
-    let plan = of(&machine, "core_x/loads/", None).unwrap();
-    let sees: Vec<_> = plan.counters.iter().map(|its| its.sees.to_string()).collect();
+    let plan = plan_of_event(&machine, "core_x/loads/", None).unwrap();
+    let sees: Vec<_> = plan.counters.iter().map(|counter| counter.sees.to_string()).collect();
     assert_eq!(sees, ["0", "1"]);
     assert!(plan.notes.iter().all(|note| !note.contains("cause unknown")), "{:?}", plan.notes);
-    of(&machine, "core_x/loads/", Some(DeclaredCause::Cpu)).unwrap_err();
+    plan_of_event(&machine, "core_x/loads/", Some(DeclaredCause::Cpu)).unwrap_err();
 }
 
 /// The time stamp counter as a PMU without a family: read on one CPU, it says nothing about tasks.
 #[test]
 fn counts_of_unknown_cause_stay_unattributed_when_recorded() {
     let _machine = root_or_skip!();
-    let there = Path::new("/sys/bus/event_source/devices/msr/events/tsc").exists();
-    or_skip!(there.then_some(()).ok_or("no PMU msr"));
+    let has_event = Path::new("/sys/bus/event_source/devices/msr/events/tsc").exists();
+    or_skip!(has_event.then_some(()).ok_or("no PMU msr"));
     let place = Place::new();
     fs::create_dir(place.path("c")).unwrap();
     // It replaces the embedded family, and no PMU has its name.
@@ -256,7 +266,7 @@ fn counts_of_unknown_cause_stay_unattributed_when_recorded() {
         place
             .typed(&format!("record -o {run}/ --catalog c -e msr/tsc/ {option} -- sleep 0.3"))
             .recorded();
-        let shares = rows::shares(&place.path(&run));
+        let shares = rows::read_shares(&place.path(&run));
         let counted: Vec<_> = shares.iter().filter(|share| share.total != Some(0.0)).collect();
         assert!(!counted.is_empty());
         for share in &counted {

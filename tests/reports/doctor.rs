@@ -59,9 +59,9 @@ struct Said {
 }
 
 fn ask(place: &Place, root: &str) -> Said {
-    let plan = |what: [&str; 2]| {
+    let plan = |options: [&str; 2]| {
         let args = ["record", "--dry-run", "-o", "x.parquet", "--root", root];
-        place.refuses([&args[..], &what].concat())
+        place.refuses([&args[..], &options].concat())
     };
     Said {
         doctor: place.run(["doctor", "--root", root]).out,
@@ -71,16 +71,16 @@ fn ask(place: &Place, root: &str) -> Said {
 }
 
 /// All of them say `what`, and none that all is well or that something else is to be asked.
-fn agree(said: &Said, what: &str) {
+fn assert_all_say(answers: &Said, expected: &str) {
     let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for text in said.record.iter().chain([&said.doctor, &said.list]) {
+    for text in answers.record.iter().chain([&answers.doctor, &answers.list]) {
         let text = flat(text);
-        assert!(text.contains(what), "no {what:?} in {text}");
+        assert!(text.contains(expected), "no {expected:?} in {text}");
         for wrong in ["its PMUs are here", "missing drivers", "drivers are missing"] {
             assert!(!text.contains(wrong), "{text}");
         }
     }
-    assert!(!said.doctor.contains("\nok    PMU drivers"), "{}", said.doctor);
+    assert!(!answers.doctor.contains("\nok    PMU drivers"), "{}", answers.doctor);
 }
 
 /// Report 18: Granite Rapids before 632c4bf6d007 (Linux 6.8).
@@ -88,19 +88,19 @@ fn agree(said: &Said, what: &str) {
 fn a_kernel_older_than_the_processor_is_named_with_the_one_that_knows_it() {
     let (place, elsewhere) = (Place::new(), Place::new());
     let root = elsewhere.machine("granite-rapids-old-kernel-2s");
-    let said = ask(&place, &root);
-    agree(
-        &said,
+    let answers = ask(&place, &root);
+    assert_all_say(
+        &answers,
         "intel_uncore of this kernel (7.2.13) does not know the uncore counters of this processor \
          (Granite Rapids), although that of Linux 6.8 and later does; they are here without names, as \
          uncore_type_0_0, uncore_type_0_1 and 2 more",
     );
-    assert!(said.doctor.contains("fix: boot a kernel >= 6.8\n"), "{}", said.doctor);
+    assert!(answers.doctor.contains("fix: boot a kernel >= 6.8\n"), "{}", answers.doctor);
     let typed = "uncore_type_6/event=0x5,umask=0xcf/";
     assert!(
-        said.doctor.contains(&format!("or: uncore-trace record -o run.parquet -e {typed} -e ")),
+        answers.doctor.contains(&format!("or: uncore-trace record -o run.parquet -e {typed} -e ")),
         "{}",
-        said.doctor
+        answers.doctor
     );
     // cas_count_read_sch0 of gnr_uncore_imc_events (uncore_snbep.c, Linux 7.2).
     let plan = ["record", "--dry-run", "-o", "x.parquet", "--root", &root, "-e", typed, "--json"];
@@ -132,20 +132,20 @@ fn each_processor_that_an_older_kernel_lacks_is_named() {
     ] {
         let place = Place::new();
         let _tree = Tree(place.path("m")).machine(processor, release);
-        let said = ask(&place, place.path("m").to_str().unwrap());
+        let answers = ask(&place, place.path("m").to_str().unwrap());
         let what = format!("({name}), that of Linux {since} and later does");
-        agree(&said, &what);
+        assert_all_say(&answers, &what);
         // The driver is not loaded, because it knows nothing here.
-        assert!(!said.doctor.contains("modprobe intel_uncore"), "{}", said.doctor);
+        assert!(!answers.doctor.contains("modprobe intel_uncore"), "{}", answers.doctor);
         assert!(
-            said.doctor.contains(&format!("fix: boot a kernel >= {since}\n")),
+            answers.doctor.contains(&format!("fix: boot a kernel >= {since}\n")),
             "{}",
-            said.doctor
+            answers.doctor
         );
         // The next kernel that knows it has another fault, such as a driver that is not loaded.
         let _newer = Tree(place.path("m")).machine(processor, &format!("{since}.0"));
-        let said = ask(&place, place.path("m").to_str().unwrap());
-        assert!(!said.record.concat().contains(name), "{:?}", said.record);
+        let answers = ask(&place, place.path("m").to_str().unwrap());
+        assert!(!answers.record.concat().contains(name), "{:?}", answers.record);
     }
 }
 
@@ -164,10 +164,10 @@ fn memory_is_counted_by_the_number_of_its_type() {
         let place = Place::new();
         let tree = Tree(place.path("m")).machine(("GenuineIntel", 6, model), release);
         let _tree = tree.pmu("uncore_type_0_0", 20).pmu("uncore_type_6_0", 21);
-        let said = ask(&place, "m");
-        agree(&said, &format!("that of Linux {since} and later does"));
+        let answers = ask(&place, "m");
+        assert_all_say(&answers, &format!("that of Linux {since} and later does"));
         let typed = events.map(|event| format!("-e uncore_type_6/{event}/")).join(" ");
-        agree(&said, &typed);
+        assert_all_say(&answers, &typed);
         let works = format!("record --dry-run -o x.parquet --root m --json {typed}");
         let plan: serde_json::Value = serde_json::from_str(&place.typed(&works).ok()).unwrap();
         assert_eq!(plan["counters"][0]["config"][0], first);
@@ -177,7 +177,7 @@ fn memory_is_counted_by_the_number_of_its_type() {
 /// Units that are left without a name on a processor that is known, and a processor that is not.
 #[test]
 fn units_without_names_are_named_by_their_encoding() {
-    for (model, release, what) in [
+    for (model, release, description) in [
         (0x8f, "6.8.0", "(Sapphire Rapids or Emerald Rapids), that of Linux 6.11 and later does"),
         (0x1ff, "7.2.13", "does not know all uncore counters of this processor"),
     ] {
@@ -187,7 +187,7 @@ fn units_without_names_are_named_by_their_encoding() {
         let doctor = place.run(["doctor", "--root", "m"]).out;
         let flat = doctor.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            flat.contains(what) && flat.contains("as uncore_type_14_0, uncore_type_14_1"),
+            flat.contains(description) && flat.contains("as uncore_type_14_0, uncore_type_14_1"),
             "{flat}"
         );
         let typed = "; -e uncore_type_14_0/event=0xNN,umask=0xNN/ counts an event by its encoding";
@@ -207,10 +207,13 @@ fn a_pmu_without_known_events_is_no_missing_driver() {
     ] {
         let place = Place::new();
         let _tree = Tree(place.path("m")).machine(processor, release).pmu(pmu, 20);
-        let said = ask(&place, place.path("m").to_str().unwrap());
-        agree(&said, "is here, but neither this kernel nor this program names events of it");
+        let answers = ask(&place, place.path("m").to_str().unwrap());
+        assert_all_say(
+            &answers,
+            "is here, but neither this kernel nor this program names events of it",
+        );
         let typed = format!("-e {pmu}/event=0xNN,umask=0xNN/ counts an event by its encoding");
-        assert!(said.record.iter().all(|line| line.contains(&typed)), "{:?}", said.record);
+        assert!(answers.record.iter().all(|line| line.contains(&typed)), "{:?}", answers.record);
         let works = format!("record --dry-run -o x.parquet --root m -e {pmu}/event=0x1,umask=0x2/");
         place.typed(&works).ok();
     }
@@ -309,7 +312,7 @@ fn doctor_opens_a_counter_and_loads_a_program() {
     }
     let doctor = Place::new().typed("doctor").ok();
     for line in ["ok    perf_event_open", "ok    bpf"] {
-        assert!(doctor.lines().any(|found| found.starts_with(line)), "{doctor}");
+        assert!(doctor.lines().any(|finding| finding.starts_with(line)), "{doctor}");
     }
 }
 
@@ -324,7 +327,7 @@ fn a_file_gives_the_types_of_a_kernel_that_has_none() {
     fs::copy("/sys/kernel/btf/vmlinux", place.path("kernel.btf")).unwrap();
     let record = "record -p host -o run/ --duration 300ms --btf";
     place.typed(&format!("{record} kernel.btf")).recorded();
-    assert_eq!(rows::own(&place.path("run/")).timer, "run-on-cpu");
+    assert_eq!(rows::recorder_use(&place.path("run/")).timer, "run-on-cpu");
     place.typed("check run/").ok();
     let report = place.typed("report run/").ok();
     assert!(report.contains("context-switches"), "{report}");

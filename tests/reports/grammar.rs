@@ -34,18 +34,18 @@ fn every_text_of_perf_is_planned_or_refused_with_its_reason() {
             continue;
         }
         count += 1;
-        let found = plan(&machine, &catalog, &request(&[], &[line]));
-        let is_right = match (&found, outcome.strip_prefix("refused: ")) {
+        let outcome_here = plan(&machine, &catalog, &request(&[], &[line]));
+        let is_right = match (&outcome_here, outcome.strip_prefix("refused: ")) {
             (Ok(plan), None) => {
                 let about = ["the modifier ", "the term ", " octal"];
-                let said = |note: &String| about.iter().any(|about| note.contains(about));
-                plan.notes.iter().any(said) == (outcome == "note")
+                let is_about_term = |note: &String| about.iter().any(|about| note.contains(about));
+                plan.notes.iter().any(is_about_term) == (outcome == "note")
             }
             (Err(error), Some(why)) => format!("{error:#}").contains(why),
             _ => false,
         };
         if !is_right {
-            let found = found.map(|plan| plan.notes).map_err(|error| format!("{error:#}"));
+            let found = outcome_here.map(|plan| plan.notes).map_err(|error| format!("{error:#}"));
             wrong.push(format!("{line}: not {outcome}, but {found:?}"));
         }
     }
@@ -62,22 +62,22 @@ fn terms_of_perf_name_the_event_and_leave_the_rest_as_it_is() {
         ("uncore_imc_0/cas_count_read,name=X,period=1000/", "X"),
         ("uncore_imc_0/config=0x304,name=X/", "X"),
     ] {
-        let found = planned("skylake-sp-2s", &[], &[text]);
-        assert_eq!(found.counters.len(), plain.counters.len(), "{text}");
-        for (found, plain) in found.counters.iter().zip(&plain.counters) {
-            assert_eq!(found.event, called, "{text}");
-            let unnamed = Counter { event: plain.event.clone(), ..found.clone() };
+        let named_plan = planned("skylake-sp-2s", &[], &[text]);
+        assert_eq!(named_plan.counters.len(), plain.counters.len(), "{text}");
+        for (named, plain) in named_plan.counters.iter().zip(&plain.counters) {
+            assert_eq!(named.event, called, "{text}");
+            let unnamed = Counter { event: plain.event.clone(), ..named.clone() };
             assert_eq!(unnamed, *plain, "{text}");
         }
     }
     // One label of two PMUs, and two of one event.
-    let both = planned("skylake-sp-2s", &[], &["imc/cas_count_read,name=X/"]);
-    assert!(both.counters.iter().all(|counter| counter.event == "X"));
+    let two_pmus = planned("skylake-sp-2s", &[], &["imc/cas_count_read,name=X/"]);
+    assert!(two_pmus.counters.iter().all(|counter| counter.event == "X"));
     let percore = planned("skylake-sp-2s", &[], &["cpu/event=0x3c,percore/"]);
     let plain = planned("skylake-sp-2s", &[], &["cpu/event=0x3c/"]);
     assert_eq!(percore.counters, plain.counters);
-    let one = planned("skylake-sp-2s", &[], &["uncore_imc_0/cas_count_read,cpu=2/"]);
-    assert_eq!(one.counters.iter().map(|counter| counter.cpu).collect::<Vec<_>>(), [2]);
+    let on_one_cpu = planned("skylake-sp-2s", &[], &["uncore_imc_0/cas_count_read,cpu=2/"]);
+    assert_eq!(on_one_cpu.counters.iter().map(|counter| counter.cpu).collect::<Vec<_>>(), [2]);
 }
 
 #[test]
@@ -85,8 +85,8 @@ fn a_label_is_escaped_and_of_one_event() {
     let text = "uncore_imc_0/event=4,umask=3,name='\u{1b}[31m'/";
     let plan = planned("skylake-sp-2s", &[], &[text]);
     assert!(!plan.render_plan().contains('\u{1b}'));
-    let two = ["imc/cas_count_read,name=cas_count_write/", "imc/cas_count_write/"];
-    let error = refused("skylake-sp-2s", &[], &two);
+    let event_texts = ["imc/cas_count_read,name=cas_count_write/", "imc/cas_count_write/"];
+    let error = refused("skylake-sp-2s", &[], &event_texts);
     assert!(error.contains("would both be called cas_count_write"), "{error}");
 }
 
@@ -101,20 +101,20 @@ fn a_pmu_has_the_name_of_its_alias_file_too() {
     let catalog = Catalog::load_embedded().unwrap();
     let counters =
         |text| plan(&machine, &catalog, &request(&[], &[text])).map(|plan| plan.counters);
-    let own = counters("uncore_cha_0/event=1/").unwrap();
-    assert!(own.iter().all(|counter| counter.pmu == "uncore_cha_0"));
+    let by_own_name = counters("uncore_cha_0/event=1/").unwrap();
+    assert!(by_own_name.iter().all(|counter| counter.pmu == "uncore_cha_0"));
     for text in ["uncore_type_0_0/event=1/", "type_0_0/event=1/"] {
-        assert_eq!(counters(text).unwrap(), own, "{text}");
+        assert_eq!(counters(text).unwrap(), by_own_name, "{text}");
     }
-    let both = counters("uncore_type_0/event=1/").unwrap();
-    assert_eq!(both.len(), 2 * own.len());
-    assert_eq!(counters("uncore_type_0_[01]/event=1/").unwrap(), both);
+    let by_alias = counters("uncore_type_0/event=1/").unwrap();
+    assert_eq!(by_alias.len(), 2 * by_own_name.len());
+    assert_eq!(counters("uncore_type_0_[01]/event=1/").unwrap(), by_alias);
     let error = counters("uncore_type_0_2/event=1/").unwrap_err().to_string();
     assert!(error.contains("there is no PMU uncore_type_0_2"), "{error}");
 }
 
 #[test]
-fn one_config_word_is_one_event() {
+fn texts_with_the_same_config_word_are_one_event() {
     for (machine, texts, event, unit, group) in [
         (
             "skylake-sp-2s",
@@ -151,8 +151,8 @@ fn one_config_word_is_one_event() {
         let first = meaning(&plan.counters[0]);
         assert_eq!((first.0, first.2, first.4), (event, unit, group));
         for text in texts {
-            let other = planned(machine, &[], &[text]);
-            assert_eq!(other.counters, plan.counters, "{text}");
+            let same_event = planned(machine, &[], &[text]);
+            assert_eq!(same_event.counters, plan.counters, "{text}");
         }
     }
     let typed = |text| planned("zen2", &[], &[text]).counters;
@@ -172,9 +172,9 @@ fn every_event_is_the_same_however_it_was_typed() {
     let catalog = Catalog::load_embedded().unwrap();
     let (mut compared, mut wrong) = (0, Vec::new());
     for machine in &fixtures::names().unwrap() {
-        let found = captured(machine);
+        let captured_machine = captured(machine);
         let mut stems = BTreeSet::new();
-        for pmu in &found.pmus {
+        for pmu in &captured_machine.pmus {
             if pmu.statistics.is_some() || !stems.insert(name::stem(&pmu.name)) {
                 continue;
             }
@@ -185,17 +185,17 @@ fn every_event_is_the_same_however_it_was_typed() {
                 wrong.extend(differences(words, event, &plain).map(of_machine));
                 compared += 1;
                 // The filter has the one of two overlapping fields that was typed.
-                let alone = |field: &&String| {
+                let is_disjoint = |field: &&String| {
                     let mask = |name: &String| {
                         pmu.formats[name].encode_value(pmu.formats[name].max_value())
                     };
-                    let its = mask(field).unwrap();
-                    let meet = |other: &&String| {
-                        mask(other).unwrap().iter().zip(its).any(|(a, b)| a & b != 0)
+                    let field_mask = mask(field).unwrap();
+                    let meet = |meet_field: &&String| {
+                        mask(meet_field).unwrap().iter().zip(field_mask).any(|(a, b)| a & b != 0)
                     };
                     pmu.formats.keys().filter(meet).count() == 1
                 };
-                for field in pmu.formats.keys().filter(|_| place % 16 == 0).filter(alone) {
+                for field in pmu.formats.keys().filter(|_| place % 16 == 0).filter(is_disjoint) {
                     let narrowed = typed(event, &format!("{field}=0x1"));
                     wrong.extend(differences(words, event, &narrowed).map(of_machine));
                 }
@@ -208,9 +208,9 @@ fn every_event_is_the_same_however_it_was_typed() {
 
 /// The terms of an event by name, with values for what it asks for.
 fn typed(event: PmuEvent<'_>, more: &str) -> String {
-    let asked = event.alias.asked_terms().map(|term| format!(",{term}=0x1"));
+    let asked_values = event.alias.asked_terms().map(|term| format!(",{term}=0x1"));
     let comma = if more.is_empty() { "" } else { "," };
-    format!("{}{}{comma}{more}", event.name, asked.collect::<String>())
+    format!("{}{}{comma}{more}", event.name, asked_values.collect::<String>())
 }
 
 /// Where an event is not the same in another form.
@@ -228,8 +228,8 @@ fn differences(words: PmuWords<'_>, event: PmuEvent<'_>, text: &str) -> Option<S
         AliasValue::Number(value) => format!("{}={value:#x}", term.name),
         AliasValue::Asked => format!("{}={:#x}", term.name, value(&term.name)),
     });
-    let rest = text.strip_prefix(event.name).unwrap_or_default();
-    let by_fields = format!("{}{rest}", fields.collect::<Vec<_>>().join(","));
+    let typed_filter = text.strip_prefix(event.name).unwrap_or_default();
+    let by_fields = format!("{}{typed_filter}", fields.collect::<Vec<_>>().join(","));
     let shown = [by_name.event.as_str(), by_name.filter.as_str()];
     let shown = shown.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",");
     // Other terms made another event of it, which has the unit of the name: only the words are the
@@ -239,21 +239,25 @@ fn differences(words: PmuWords<'_>, event: PmuEvent<'_>, text: &str) -> Option<S
     if by_name.attr_type == words.pmu.attr_type {
         others.extend([by_words, by_fields]);
     }
-    others.into_iter().find_map(|other| {
-        let mut found = match encode(&other) {
+    others.into_iter().find_map(|other_form| {
+        let mut encoded = match encode(&other_form) {
             Ok(found) => found,
-            Err(error) => return Some(format!("{} {text} as {other}: {error}", words.pmu.name)),
+            Err(error) => {
+                return Some(format!("{} {text} as {other_form}: {error}", words.pmu.name));
+            }
         };
-        found.note.clone_from(&by_name.note);
-        if is_changed && found.config == by_name.config {
+        encoded.note.clone_from(&by_name.note);
+        if is_changed && encoded.config == by_name.config {
             return None;
         }
         // Some drivers have two names for one event.
-        let twin = words.find_event(&found.event).zip(words.find_event(&by_name.event));
-        if twin.is_some_and(|(one, two)| one.alias.terms == two.alias.terms) {
-            found.event.clone_from(&by_name.event);
+        let twin = words.find_event(&encoded.event).zip(words.find_event(&by_name.event));
+        if twin.is_some_and(|(first, second)| first.alias.terms == second.alias.terms) {
+            encoded.event.clone_from(&by_name.event);
         }
-        let same = found == by_name;
-        (!same).then(|| format!("{} {text} as {other}:\n {found:?}\n {by_name:?}", words.pmu.name))
+        let is_same = encoded == by_name;
+        (!is_same).then(|| {
+            format!("{} {text} as {other_form}:\n {encoded:?}\n {by_name:?}", words.pmu.name)
+        })
     })
 }

@@ -54,8 +54,8 @@ fn counters_of_cores_leave_virtual_machines_alone_where_these_have_the_pmu() {
     let dir = with_core("icelake-2s");
     let events = ["cycles", "instructions", "page-faults", "msr/tsc/"];
     let excluded = |plan: &Plan| -> Vec<String> {
-        let its = plan.counters.iter().filter(|counter| counter.exclude_guest);
-        let mut pmus: Vec<String> = its.map(|counter| counter.pmu.clone()).collect();
+        let excluding = plan.counters.iter().filter(|counter| counter.exclude_guest);
+        let mut pmus: Vec<String> = excluding.map(|counter| counter.pmu.clone()).collect();
         pmus.dedup();
         pmus
     };
@@ -67,17 +67,20 @@ fn counters_of_cores_leave_virtual_machines_alone_where_these_have_the_pmu() {
         }
         let plan = planned(&dir, &["mem"], &events);
         assert_eq!(excluded(&plan), [] as [String; 0], "{value}");
-        assert!(!plan.notes.iter().any(|its| its.contains("virtual machines")), "{value}");
+        assert!(!plan.notes.iter().any(|text| text.contains("virtual machines")), "{value}");
     }
     mediated(&dir, "kvm_intel", "Y\n");
     let plan = planned(&dir, &["mem"], &events);
     assert_eq!(excluded(&plan), ["cpu"]);
     let of_cores = plan.counters.iter().filter(|counter| counter.pmu == "cpu");
-    assert!(of_cores.clone().count() > 0 && of_cores.clone().all(|its| its.exclude_guest));
-    assert!(plan.notes.iter().any(|its| its == note), "{:?}", plan.notes);
+    assert!(
+        of_cores.clone().count() > 0
+            && of_cores.clone().all(|core_counter| core_counter.exclude_guest)
+    );
+    assert!(plan.notes.iter().any(|note_here| note_here == note), "{:?}", plan.notes);
     // Without core events of the user, nothing that the user sees is without guests.
     let plan = planned(&dir, &["mem"], &[]);
-    assert!(!plan.notes.iter().any(|its| its == note), "{:?}", plan.notes);
+    assert!(!plan.notes.iter().any(|note_here| note_here == note), "{:?}", plan.notes);
 }
 
 #[test]
@@ -86,15 +89,20 @@ fn a_witness_says_that_it_does_not_count_virtual_machines() {
     mediated(&dir, "kvm_amd", "Y\n");
     let plan = planned(&dir, &["mem"], &[]);
     assert!(plan.only_witnesses().count() > 0);
-    assert!(plan.only_witnesses().all(|its| its.exclude_guest && its.is_blind_witness()));
+    assert!(
+        plan.only_witnesses()
+            .all(|planned_witness| planned_witness.exclude_guest
+                && planned_witness.is_blind_witness())
+    );
     let note = plan.notes.iter().find(|note| note.starts_with("witness ")).unwrap();
-    let wanted = "; kvm_amd.enable_mediated_pmu is on, so it does not count virtual machines: where \
+    let blind_note = "; kvm_amd.enable_mediated_pmu is on, so it does not count virtual machines: where \
                   one ran in a window, the method is regression or residency";
-    assert!(note.ends_with(wanted), "{note}");
+    assert!(note.ends_with(blind_note), "{note}");
     // The readings of the user's own counter are kept, so the witness is another one.
     let typed = planned(&dir, &["mem"], &["cache-misses"]);
-    let roles =
-        |role| typed.counters.iter().filter(|its| its.pmu == "cpu" && its.role == role).count();
+    let roles = |role| {
+        typed.counters.iter().filter(|counter| counter.pmu == "cpu" && counter.role == role).count()
+    };
     assert!(roles(CounterRole::Counted) > 0);
     assert_eq!(
         (roles(CounterRole::Weight), roles(CounterRole::Both)),
@@ -102,12 +110,12 @@ fn a_witness_says_that_it_does_not_count_virtual_machines() {
     );
     mediated(&dir, "kvm_amd", "N\n");
     let typed = planned(&dir, &["mem"], &["cache-misses"]);
-    assert!(typed.counters.iter().any(|its| its.role == CounterRole::Both));
+    assert!(typed.counters.iter().any(|counter| counter.role == CounterRole::Both));
     assert_eq!(typed.only_witnesses().count(), 0);
 }
 
 #[test]
-fn a_dry_run_says_it() {
+fn a_dry_run_says_that_virtual_machines_are_not_counted() {
     let dir = with_core("icelake-2s");
     mediated(&dir, "kvm_intel", "Y\n");
     let root = dir.path().to_str().unwrap();

@@ -10,10 +10,10 @@ use uncore_trace::catalog::source::Cause;
 use uncore_trace::discover::{Machine, Pmu};
 use uncore_trace::plan::{Plan, PlanRequest, plan};
 
-use crate::golden::{metrics, same, value};
+use crate::golden::{assert_same_value, metrics, value};
 use crate::machines::{brief, captured, planned, refused, request};
 
-pub(super) fn on(machine: &Machine, groups: &[&str]) -> Plan {
+pub(super) fn plan_groups(machine: &Machine, groups: &[&str]) -> Plan {
     plan(machine, &Catalog::load_embedded().unwrap(), &request(groups, &[])).unwrap()
 }
 
@@ -60,10 +60,10 @@ fn broadwell_counts_its_links() {
     let plan = metrics(&machine, &names);
     // Two links, 2 s: 2e9 flits are 8 GB/s.
     for (name, expected) in names.into_iter().zip([16000.0, 16.0, 12.0]) {
-        same(name, value(&plan, name, &counts, 2.0, |_| true), expected);
+        assert_same_value(name, value(&plan, name, &counts, 2.0, |_| true), expected);
     }
     let c2c = planned("broadwell-ep", &["c2c"], &[]);
-    let of_one: Vec<_> = brief(&c2c).into_iter().filter(|one| one.contains("qpi_0")).collect();
+    let of_one: Vec<_> = brief(&c2c).into_iter().filter(|line| line.contains("qpi_0")).collect();
     assert_eq!(
         of_one,
         [
@@ -82,12 +82,12 @@ fn broadwell_counts_its_links() {
 
 /// Report 04.
 #[test]
-fn metrics_of_irp_are_there() {
+fn metrics_of_irp_have_their_values() {
     let plan = metrics(&captured("granite-rapids-2s"), &["io_lost_fwd"]);
     let counts = [("unc_i_misc1.lost_fwd", 600.0), ("unc_i_misc1.sec_rcvd_invld", 400.0)];
     // Two stacks of socket 0.
-    let one = |metric: &PlannedMetric| metric.cpu == 0;
-    same("io_lost_fwd", value(&plan, "io_lost_fwd", &counts, 2.0, one), 1000.0);
+    let on_cpu_0 = |metric: &PlannedMetric| metric.cpu == 0;
+    assert_same_value("io_lost_fwd", value(&plan, "io_lost_fwd", &counts, 2.0, on_cpu_0), 1000.0);
 }
 
 /// Every imported metric can be planned where its PMU is.
@@ -98,7 +98,8 @@ fn every_metric_of_intel_is_planned() {
     let mut count = 0;
     for family in &catalog.families {
         for metric in family.metrics.iter().filter(|metric| metric.vendor) {
-            let intel = metric.processors.iter().filter(|its| its.starts_with("GenuineIntel"));
+            let intel =
+                metric.processors.iter().filter(|pattern| pattern.starts_with("GenuineIntel"));
             for processor in intel {
                 // A family may have PMUs of several kinds.
                 let mut plans = family.names.iter().filter_map(|name| {
@@ -129,7 +130,7 @@ fn every_metric_of_intel_is_planned() {
     assert!(count > 200, "{count}");
     // The PMU `power` has its events in sysfs only. The others need a filter of the real PMU, or
     // the clock of sockets.
-    let known = BTreeSet::from([
+    let allowed_unplanned = BTreeSet::from([
         "io_bandwidth_write",
         "lpm_cpu_power_cores",
         "lpm_cpu_power_gpu",
@@ -139,7 +140,7 @@ fn every_metric_of_intel_is_planned() {
         "lpm_miss_lat_loc",
         "lpm_miss_lat_rem",
     ]);
-    assert!(unplanned.is_subset(&known), "{unplanned:?}");
+    assert!(unplanned.is_subset(&allowed_unplanned), "{unplanned:?}");
 }
 
 /// Report 09: names of perf's older tables, and of Intel's experimental files.
@@ -236,9 +237,10 @@ fn a_suggestion_has_the_same_meaning() {
 #[test]
 fn xeon_max_counts_both_memories() {
     let mem = planned("xeon-max-2s", &["mem"], &[]);
-    let of = |family: &str| mem.counters.iter().filter(|one| one.family == family).count();
+    let counter_count =
+        |family: &str| mem.counters.iter().filter(|counter| counter.family == family).count();
     // Two PMUs, two directions, two sockets.
-    assert_eq!((of("intel_imc"), of("intel_hbm")), (8, 8));
+    assert_eq!((counter_count("intel_imc"), counter_count("intel_hbm")), (8, 8));
     assert!(!has_note(&mem, "not counted:"), "{:?}", mem.notes);
     let kinds: BTreeSet<_> = mem.links.iter().map(|link| link.kind.as_str()).collect();
     assert_eq!(kinds, BTreeSet::from(["HBM", "memory"]));
@@ -251,15 +253,22 @@ fn xeon_max_counts_both_memories() {
     let machine = captured("xeon-max-2s");
     let plan = metrics(&machine, &["mem_bandwidth"]);
     // On each of four PMUs of DDR 64e9 bytes, of HBM 64e9 bytes.
-    same("mem_bandwidth", value(&plan, "mem_bandwidth", &counts, 2.0, |_| true), 256.0);
+    assert_same_value(
+        "mem_bandwidth",
+        value(&plan, "mem_bandwidth", &counts, 2.0, |_| true),
+        256.0,
+    );
 
     // The driver's name for it (spr_uncore_hbm).
     let mut renamed = machine;
     for pmu in &mut renamed.pmus {
         pmu.name = pmu.name.replace("mchbm", "hbm");
     }
-    let mem = on(&renamed, &["mem"]);
-    assert_eq!(mem.counters.iter().filter(|one| one.pmu.starts_with("uncore_hbm_")).count(), 8);
+    let mem = plan_groups(&renamed, &["mem"]);
+    assert_eq!(
+        mem.counters.iter().filter(|counter| counter.pmu.starts_with("uncore_hbm_")).count(),
+        8
+    );
     // Other names of the table too.
     let all = plan_of(&renamed, "unc_mchbm_cas_count.all");
     assert_eq!((all.counters[0].config[0], all.counters[0].unit.as_str()), (0xff05, "bytes"));
@@ -270,29 +279,29 @@ pub(super) fn plan_of(machine: &Machine, event: &str) -> Plan {
 }
 
 #[test]
-fn memory_that_is_not_counted_is_said() {
+fn memory_that_is_not_counted_is_reported() {
     // A processor for which no event is known.
     let mut machine = captured("xeon-max-2s");
     for pmu in machine.pmus.iter_mut().filter(|pmu| pmu.name.contains("mchbm")) {
         pmu.processor = None;
     }
     let note = "HBM is not counted: no event of uncore_mchbm_0, uncore_mchbm_1 counts its bytes";
-    assert!(has_note(&on(&machine, &["mem"]), note));
-    assert!(has_note(&on(&machine, &["auto"]), note));
+    assert!(has_note(&plan_groups(&machine, &["mem"]), note));
+    assert!(has_note(&plan_groups(&machine, &["auto"]), note));
 
     // A part of the channels.
     let mut machine = captured("sapphire-rapids-2s");
     let last = machine.pmus.iter_mut().find(|pmu| pmu.name == "uncore_imc_1").unwrap();
     (last.events, last.processor) = Default::default();
     let note = "a part of DDR is not counted: no event of uncore_imc_1 counts its bytes";
-    assert!(has_note(&on(&machine, &["mem"]), note));
+    assert!(has_note(&plan_groups(&machine, &["mem"]), note));
 
     // CXL memory of processors with and without known events.
     let mut machine = captured("sapphire-rapids-2s");
     machine.pmus.push(pmu("uncore_cxlcm_0", "GenuineIntel-6-8f"));
     machine.pmus.push(pmu("uncore_cxldp_0", "GenuineIntel-6-8f"));
-    let counted = on(&machine, &["mem"]);
-    let cxl: Vec<_> = brief(&counted).into_iter().filter(|one| one.contains("cxl")).collect();
+    let counted = plan_groups(&machine, &["mem"]);
+    let cxl: Vec<_> = brief(&counted).into_iter().filter(|line| line.contains("cxl")).collect();
     assert_eq!(
         cxl,
         [
@@ -305,10 +314,16 @@ fn memory_that_is_not_counted_is_said() {
     for pmu in machine.pmus.iter_mut().filter(|pmu| pmu.name.contains("cxl")) {
         pmu.processor = Some("GenuineIntel-6-99".to_owned());
     }
-    assert!(has_note(&on(&machine, &["mem"]), "CXL memory is not counted: no event of uncore_cxl"));
+    assert!(has_note(
+        &plan_groups(&machine, &["mem"]),
+        "CXL memory is not counted: no event of uncore_cxl"
+    ));
     machine.pmus.retain(|pmu| !pmu.name.contains("uncore_cxl"));
     machine.pmus.push(Pmu { name: "cxl_pmu_mem0.0".to_owned(), ..pmu("", "") });
-    assert!(has_note(&on(&machine, &["mem"]), "CXL memory is not counted: no event of cxl_pmu"));
+    assert!(has_note(
+        &plan_groups(&machine, &["mem"]),
+        "CXL memory is not counted: no event of cxl_pmu"
+    ));
 }
 
 /// A better family that has no event for the group does not keep another one from it.
@@ -320,14 +335,14 @@ fn a_family_does_not_yield_to_one_that_counts_nothing() {
             (pmu.events, pmu.processor) = Default::default();
         }
     }
-    let mem = on(&machine, &["mem"]);
-    assert!(mem.counters.iter().all(|one| one.family == "intel_imc_free_running"));
+    let mem = plan_groups(&machine, &["mem"]);
+    assert!(mem.counters.iter().all(|counter| counter.family == "intel_imc_free_running"));
 }
 
 /// `data_reads` and `data_writes` of `snb_uncore_imc_events`, and the counters of
 /// `tgl_uncore_imc_events` (`arch/x86/events/intel/uncore_snb.c`, Linux 7.2).
 #[test]
-fn clients_count_their_memory() {
+fn client_processors_count_their_memory() {
     assert_eq!(
         brief(&planned("client-skylake", &["mem"], &[])),
         [
@@ -348,7 +363,7 @@ fn clients_count_their_memory() {
         [("data_reads", 1e9), ("data_writes", 5e8), ("data_read", 1e9), ("data_write", 5e8)];
     for (name, expected) in [("client-skylake", 48.0), ("client-alder-lake", 96.0)] {
         let plan = metrics(&captured(name), &["mem_bandwidth"]);
-        same(name, value(&plan, "mem_bandwidth", &counts, 2.0, |_| true), expected);
+        assert_same_value(name, value(&plan, "mem_bandwidth", &counts, 2.0, |_| true), expected);
         let mem = planned(name, &["mem"], &[]);
         assert!(mem.notes.is_empty(), "{name}: {:?}", mem.notes);
         for counter in &mem.counters {
@@ -359,14 +374,16 @@ fn clients_count_their_memory() {
     let causes: Vec<_> = by_origin.counters.iter().map(|counter| counter.cause).collect();
     assert_eq!(causes, [Some(Cause::Cpu), Some(Cause::Device)]);
     // Intel's names, and the names of what is not there any more.
-    let one = |name, event| brief(&planned(name, &[], &[event]))[0].clone();
+    let first_counter_of = |name, event| brief(&planned(name, &[], &[event]))[0].clone();
     assert_eq!(
-        one("client-alder-lake", "unc_m_cas_count_rd"),
+        first_counter_of("client-alder-lake", "unc_m_cas_count_rd"),
         "uncore_imc_0 unc_m_cas_count_rd [] countx1 0x22,0x0,0x0 cpu 0"
     );
-    assert!(one("client-skylake", "unc_arb_trk_requests.all").starts_with("uncore_arb "));
+    assert!(
+        first_counter_of("client-skylake", "unc_arb_trk_requests.all").starts_with("uncore_arb ")
+    );
     assert_eq!(
-        one("client-alder-lake", "unc_clock.socket"),
+        first_counter_of("client-alder-lake", "unc_clock.socket"),
         "uncore_clock clockticks [] cyclesx1 0xff,0x0,0x0 cpu 0"
     );
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use uncore_trace::discover::Machine;
 
-use super::intel::{has_note, on, plan_of, pmu};
-use crate::golden::{metrics, same, value};
+use super::intel::{has_note, plan_groups, plan_of, pmu};
+use crate::golden::{assert_same_value, metrics, value};
 use crate::machines::{brief, captured};
 
 /// A client with the PMUs of Alder Lake and another processor.
@@ -28,7 +28,7 @@ fn clients_since_meteor_lake_count_bytes() {
     {
         for free_running in [false, true] {
             let machine = client(&format!("GenuineIntel-{processor}"), free_running);
-            let mem = on(&machine, &["mem"]);
+            let mem = plan_groups(&machine, &["mem"]);
             let expected = ["0", "1"].map(|number| {
                 [("rd", "0x3a"), ("wr", "0x3b")].map(|(way, config)| {
                     format!(
@@ -42,7 +42,11 @@ fn clients_since_meteor_lake_count_bytes() {
             let counts = [("unc_m_rd_data", 1e9), ("unc_m_wr_data", 5e8)];
             let plan = metrics(&machine, &["mem_bandwidth"]);
             // Two controllers, 2 s.
-            same(processor, value(&plan, "mem_bandwidth", &counts, 2.0, |_| true), 48.0);
+            assert_same_value(
+                processor,
+                value(&plan, "mem_bandwidth", &counts, 2.0, |_| true),
+                48.0,
+            );
         }
     }
 }
@@ -57,23 +61,23 @@ fn server(name: &str, processor: &str) -> Machine {
 }
 
 #[test]
-fn persistent_memory_is_counted_or_said() {
+fn persistent_memory_is_counted_or_noted() {
     for (name, model) in [("icelake-2s", "6a"), ("skylake-sp-2s", "55")] {
         let mut machine = server(name, &format!("GenuineIntel-6-{model}"));
         let beside = "mem_bandwidth does not count persistent memory";
         machine.persistent_memory = None;
         let note = "persistent memory is not counted, if there is any";
-        assert!(has_note(&on(&machine, &["mem"]), note), "{name}");
+        assert!(has_note(&plan_groups(&machine, &["mem"]), note), "{name}");
         let maybe = format!("{beside}, if there is any: -M pmem_bandwidth does");
         assert!(has_note(&metrics(&machine, &["mem_bandwidth"]), &maybe), "{name}");
 
         machine.persistent_memory = Some(false);
-        let mem = on(&machine, &["mem"]);
+        let mem = plan_groups(&machine, &["mem"]);
         assert!(!has_note(&mem, "persistent"), "{name}: {:?}", mem.notes);
         assert!(!has_note(&metrics(&machine, &["mem_bandwidth"]), "persistent"), "{name}");
 
         machine.persistent_memory = Some(true);
-        let mem = on(&machine, &["mem"]);
+        let mem = plan_groups(&machine, &["mem"]);
         let all = brief(&mem);
         // UNC_M_PMM_RPQ_INSERTS and UNC_M_PMM_WPQ_INSERTS, a line of 64 bytes each.
         for (way, config) in [("rpq", "0xe3"), ("wpq", "0xe7")] {
@@ -90,16 +94,16 @@ fn persistent_memory_is_counted_or_said() {
         let first = |metric: &uncore_trace::catalog::metric::PlannedMetric| {
             metric.pmu == "uncore_imc_0" && metric.cpu == 0
         };
-        same(name, value(&plan, "pmem_bandwidth", &counts, 2.0, first), 48.0);
+        assert_same_value(name, value(&plan, "pmem_bandwidth", &counts, 2.0, first), 48.0);
     }
     // Where the programmed counters have no such events, the others count it.
     let mut machine = captured("icelake-2s");
     machine.persistent_memory = Some(true);
-    let mem = on(&machine, &["mem"]);
+    let mem = plan_groups(&machine, &["mem"]);
     for event in ["cas_count_read", "ddrt_read", "ddrt_write"] {
-        assert!(mem.counters.iter().any(|one| one.event == event), "{:#?}", brief(&mem));
+        assert!(mem.counters.iter().any(|counter| counter.event == event), "{:#?}", brief(&mem));
     }
-    assert!(mem.counters.iter().all(|one| one.event != "read"), "{:#?}", brief(&mem));
+    assert!(mem.counters.iter().all(|counter| counter.event != "read"), "{:#?}", brief(&mem));
     let mut machine = captured("icelake-2s");
     machine.persistent_memory = Some(true);
     for pmu in machine.pmus.iter_mut().filter(|pmu| pmu.name.starts_with("uncore_imc_")) {
@@ -108,7 +112,7 @@ fn persistent_memory_is_counted_or_said() {
         }
     }
     let events: BTreeSet<_> =
-        on(&machine, &["mem"]).counters.into_iter().map(|one| one.event).collect();
+        plan_groups(&machine, &["mem"]).counters.into_iter().map(|counter| counter.event).collect();
     assert!(events.contains("ddrt_read") && events.contains("ddrt_write"), "{events:?}");
 }
 
@@ -153,8 +157,8 @@ fn a_metric_of_memory_says_which_memory_it_does_not_count() {
 #[test]
 fn perfs_names_of_free_running_counters_are_the_kernels_events() {
     let same_counters = |machine: &Machine, typed: &str, event: &str| {
-        let (one, other) = (plan_of(machine, typed), plan_of(machine, event));
-        assert_eq!(one.counters, other.counters, "{typed}");
+        let (by_perf_name, by_kernel_name) = (plan_of(machine, typed), plan_of(machine, event));
+        assert_eq!(by_perf_name.counters, by_kernel_name.counters, "{typed}");
     };
     let machine = client("GenuineIntel-6-aa", true);
     for prefix in ["unc", "unc_m"] {
@@ -184,7 +188,7 @@ fn perfs_names_of_free_running_counters_are_the_kernels_events() {
 /// Of the kernel's `mdf_sbo`, `hac_cbox` and `cncu` (`uncore_snbep.c` and `uncore_snb.c`, Linux
 /// 7.2).
 #[test]
-fn units_have_the_kernels_names() {
+fn events_are_found_by_the_kernels_names_of_units() {
     let mut machine = captured("granite-rapids-2s");
     machine.pmus.push(pmu("uncore_mdf_sbo_0", "GenuineIntel-6-ad"));
     let plan = plan_of(&machine, "unc_mdf_rxr_inserts.ad_bnc");
@@ -203,7 +207,7 @@ fn units_have_the_kernels_names() {
 
 /// A group of perf's counts what it can, and names the rest.
 #[test]
-fn groups_of_perfs_metrics() {
+fn a_group_of_perfs_metrics_counts_what_it_can_and_names_the_rest() {
     let mut machine = captured("sapphire-rapids-2s");
     machine.persistent_memory = Some(false);
     machine.pmus.push(pmu("uncore_pcu_0", "GenuineIntel-6-8f"));
@@ -219,7 +223,7 @@ fn groups_of_perfs_metrics() {
         metric.pmu == "uncore_imc_0" && metric.cpu == 0
     };
     let name = "tma_info_system_dram_bw_use";
-    same(name, value(&plan, name, &counts, 2.0, first), 48.0);
+    assert_same_value(name, value(&plan, name, &counts, 2.0, first), 48.0);
     for group in ["cpu_cstate", "memorybw", "MemOffcore", "IoBW", "SoC"] {
         assert!(!metrics(&machine, &[group]).metrics.is_empty(), "{group}");
     }

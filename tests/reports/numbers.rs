@@ -32,14 +32,14 @@ fn metric(machine: &Machine, name: &str) -> Plan {
 #[test]
 fn memory_of_granite_rapids_is_that_of_both_sub_channels() {
     let machine = captured("granite-rapids-2s");
-    let of = |names: &[&str]| {
+    let sub_channel_names = |names: &[&str]| {
         let sub = |name: &&str| ["sch0", "sch1"].map(|sub| format!("{name}_{sub}"));
         names.iter().flat_map(sub).collect::<Vec<_>>()
     };
     for (name, events) in [
-        ("mem_read_bandwidth", of(&["cas_count_read"])),
-        ("mem_write_bandwidth", of(&["cas_count_write"])),
-        ("mem_bandwidth", of(&["cas_count_read", "cas_count_write"])),
+        ("mem_read_bandwidth", sub_channel_names(&["cas_count_read"])),
+        ("mem_write_bandwidth", sub_channel_names(&["cas_count_write"])),
+        ("mem_bandwidth", sub_channel_names(&["cas_count_read", "cas_count_write"])),
     ] {
         let plan = metric(&machine, name);
         for metric in &plan.metrics {
@@ -65,7 +65,7 @@ fn with_events<'a>(
     terms: impl Iterator<Item = &'a str>,
 ) -> Pmu {
     let plain = |pattern: &String| pattern.replace(['#', '*'], "0");
-    let alias = |at| EventAlias::parse(&format!("config={at:#x}")).unwrap();
+    let alias = |config_value| EventAlias::parse(&format!("config={config_value:#x}")).unwrap();
     Pmu {
         name: plain(&family.names[0]),
         identifier: family.identifiers.first().map(plain),
@@ -84,7 +84,7 @@ fn events<'a>(family: &'a Family, form: &'a Metric) -> impl Iterator<Item = &'a 
 
 /// Every metric of every family on PMUs with every subset of its forms.
 #[test]
-fn of_several_forms_the_one_whose_events_exist_counts() {
+fn a_metric_uses_the_form_whose_events_exist() {
     let catalog = Catalog::load_embedded().unwrap();
     let mut several = 0;
     for family in &catalog.families {
@@ -96,12 +96,12 @@ fn of_several_forms_the_one_whose_events_exist_counts() {
             let forms = family.metric_forms(&metric.name, &bare);
             several += usize::from(forms.len() > 1);
             for subset in 1_u32..1 << forms.len() {
-                let there = || {
-                    let picked = |(at, _): &(usize, &&Metric)| subset >> at & 1 == 1;
+                let subset_forms = || {
+                    let picked = |(index, _): &(usize, &&Metric)| subset >> index & 1 == 1;
                     forms.iter().enumerate().filter(picked).map(|(_, form)| *form)
                 };
-                let names = there().flat_map(|form| events(family, form));
-                let terms = there().flat_map(|form| form.inputs.values().flatten());
+                let names = subset_forms().flat_map(|form| events(family, form));
+                let terms = subset_forms().flat_map(|form| form.inputs.values().flatten());
                 let terms = terms.map(|term| term.name.as_str());
                 let pmu = with_events(family, &metric.processors, names, terms);
                 let words = PmuWords::new(&catalog, &pmu);
@@ -112,9 +112,9 @@ fn of_several_forms_the_one_whose_events_exist_counts() {
                 // Terms of an input can need an event that the catalog does not name here.
                 let expected = forms.iter().find(has).or(forms.first()).unwrap();
                 let chosen = words.find_metric(&metric.name).unwrap();
-                let same = std::ptr::eq(chosen, *expected);
-                assert!(same, "{} {}: {}", family.family, metric.name, chosen.formula);
-                let first = there().next().unwrap();
+                let is_same = std::ptr::eq(chosen, *expected);
+                assert!(is_same, "{} {}: {}", family.family, metric.name, chosen.formula);
+                let first = subset_forms().next().unwrap();
                 let is_of_subset = first.inputs.is_empty();
                 assert!(!is_of_subset || has(&&first), "{} {}", family.family, metric.name);
             }
@@ -175,9 +175,9 @@ fn tree(shape: &Shape, pmus: &[Files<'_>]) -> (TempDir, Machine) {
     for (node, list) in nodes {
         write(format!("{system}/node/node{node}/cpulist"), list.trim_end_matches(','));
     }
-    for (at, (name, mask, files)) in pmus.iter().enumerate() {
+    for (index, (name, mask, files)) in pmus.iter().enumerate() {
         let pmu = format!("sys/bus/event_source/devices/{name}");
-        write(format!("{pmu}/type"), &format!("{}\n", 20 + at));
+        write(format!("{pmu}/type"), &format!("{}\n", 20 + index));
         write(format!("{pmu}/cpumask"), mask);
         for (file, text) in *files {
             write(format!("{pmu}/{file}"), text);
@@ -191,15 +191,15 @@ fn tree(shape: &Shape, pmus: &[Files<'_>]) -> (TempDir, Machine) {
 fn sight(machine: &Machine, event: &str) -> Vec<(u32, String, String)> {
     let catalog = Catalog::load_embedded().unwrap();
     let plan = plan(machine, &catalog, &request(&[], &[event])).unwrap();
-    let near = |c: &uncore_trace::plan::Counter| {
+    let near_cpus = |c: &uncore_trace::plan::Counter| {
         c.sees.iter().filter(|cpu| !c.far.contains(*cpu)).collect::<CpuList>().to_string()
     };
-    plan.counters.iter().map(|c| (c.cpu, near(c), c.far.to_string())).collect()
+    plan.counters.iter().map(|c| (c.cpu, near_cpus(c), c.far.to_string())).collect()
 }
 
 /// CPU and CPUs near of each.
 fn only_near(sight: &[(u32, String, String)]) -> Vec<(u32, &str)> {
-    sight.iter().map(|(cpu, near, _)| (*cpu, near.as_str())).collect()
+    sight.iter().map(|(cpu, near_cpus, _)| (*cpu, near_cpus.as_str())).collect()
 }
 
 const EVENT: &[(&str, &str)] =
@@ -215,7 +215,7 @@ fn dies(node_per_die: bool, has_dies: bool) -> Vec<(u32, Option<u32>, u32)> {
     (0..8).map(place).collect()
 }
 
-fn near(list: &[(u32, &str, &str)]) -> Vec<(u32, String, String)> {
+fn owned_sight(list: &[(u32, &str, &str)]) -> Vec<(u32, String, String)> {
     list.iter().map(|(cpu, near, far)| (*cpu, (*near).to_owned(), (*far).to_owned())).collect()
 }
 
@@ -231,8 +231,12 @@ fn a_counter_of_one_die_sees_the_cpus_of_that_die() {
         ("power", "0,2,4,6\n", energy),
     ];
     let (_dir, machine) = tree(&shape, &pmus);
-    let all =
-        near(&[(0, "0-1", "2-7"), (2, "2-3", "0-1,4-7"), (4, "4-5", "0-3,6-7"), (6, "6-7", "0-5")]);
+    let all = owned_sight(&[
+        (0, "0-1", "2-7"),
+        (2, "2-3", "0-1,4-7"),
+        (4, "4-5", "0-3,6-7"),
+        (6, "6-7", "0-5"),
+    ]);
     assert_eq!(sight(&machine, "uncore_imc_0/event=0x1/"), all);
     let energy = sight(&machine, "power/energy-pkg/");
     assert_eq!(only_near(&energy), [(0, "0-1"), (2, "2-3"), (4, "4-5"), (6, "6-7")]);
@@ -261,7 +265,7 @@ fn a_numa_node_tells_dies_without_a_number_apart() {
 fn nodes_within_a_package_do_not_divide_a_counter_of_the_package() {
     let shape = Shape { vendor: "GenuineIntel", family: 6, model: 143, cpus: dies(true, false) };
     let (_dir, machine) = tree(&shape, &[("uncore_imc_0", "0,4\n", EVENT)]);
-    let expected = near(&[(0, "0-3", "4-7"), (4, "4-7", "0-3")]);
+    let expected = owned_sight(&[(0, "0-3", "4-7"), (4, "4-7", "0-3")]);
     assert_eq!(sight(&machine, "uncore_imc_0/event=0x1/"), expected);
 }
 
@@ -278,14 +282,14 @@ fn pmus_of_dies_with_one_reader_cpu_each_see_their_die() {
     let names = ["arm_cmn_0", "arm_cmn_1", "arm_cmn_2", "arm_cmn_3"];
     let pmus: Vec<_> = names.iter().zip(pmus).map(|(name, mask)| (*name, mask, mesh)).collect();
     let (_dir, machine) = tree(&shape, &pmus);
-    let expected = near(&[(2, "2-3", "0-1,4-7")]);
+    let expected = owned_sight(&[(2, "2-3", "0-1,4-7")]);
     assert_eq!(sight(&machine, "arm_cmn_1/hnf_mc_reqs/"), expected);
 }
 
 /// Every PMU of every machine: CPUs that one PMU is read on are near different CPUs, unless the
 /// catalog says that all are near, and the CPUs near its readers are those of their parts.
 #[test]
-fn what_is_near_one_reader_is_not_near_another() {
+fn cpus_near_one_reader_are_not_near_another_reader() {
     let catalog = Catalog::load_embedded().unwrap();
     let mut compared = 0;
     for name in fixtures::names().unwrap() {
@@ -301,14 +305,14 @@ fn what_is_near_one_reader_is_not_near_another() {
             });
             let text = format!("{}/{}/", pmu.name, event.name);
             let Ok(plan) = plan(&machine, &catalog, &request(&[], &[&text])) else { continue };
-            let mut near = Vec::new();
+            let mut all_near = Vec::new();
             for counter in &plan.counters {
-                near.extend(counter.sees.iter().filter(|cpu| !counter.far.contains(*cpu)));
+                all_near.extend(counter.sees.iter().filter(|cpu| !counter.far.contains(*cpu)));
             }
-            let all = near.len();
-            near.sort_unstable();
-            near.dedup();
-            assert!(one_value || near.len() == all, "{name} {text}: {}", plan.render_plan());
+            let all = all_near.len();
+            all_near.sort_unstable();
+            all_near.dedup();
+            assert!(one_value || all_near.len() == all, "{name} {text}: {}", plan.render_plan());
             compared += 1;
         }
     }
@@ -318,7 +322,7 @@ fn what_is_near_one_reader_is_not_near_another() {
 /// A driver that names no events of a memory controller leaves its free-running counters, or those
 /// of the data fabric.
 #[test]
-fn a_better_family_without_events_is_not_better() {
+fn a_preferred_family_without_events_does_not_replace_another() {
     let shape = Shape { vendor: "GenuineIntel", family: 6, model: 143, cpus: dies(false, false) };
     let free: &[(&str, &str)] = &[
         ("format/event", "config:0-7\n"),
@@ -345,7 +349,7 @@ enum Part {
 
 impl Part {
     /// The number of the part that has a CPU.
-    fn of(self, cpu: u32) -> u32 {
+    fn part_number(self, cpu: u32) -> u32 {
         match self {
             Self::Machine => 0,
             Self::Package => cpu / 4,
@@ -356,7 +360,9 @@ impl Part {
 
     /// The first CPU of each part.
     fn readers(self) -> CpuList {
-        (0..8).filter(|cpu| *cpu == 0 || self.of(*cpu) != self.of(cpu - 1)).collect()
+        (0..8)
+            .filter(|cpu| *cpu == 0 || self.part_number(*cpu) != self.part_number(cpu - 1))
+            .collect()
     }
 }
 
@@ -369,7 +375,7 @@ fn expected(family: &Family, pmu: &Pmu, event: &str, mask: Part) -> (Part, Part)
         Some(RegisterDomain::Package) => Part::Package,
         None => mask,
     };
-    let near = match family.near_rule(event).map(|rule| rule.cpus) {
+    let near_part = match family.near_rule(event).map(|rule| rule.cpus) {
         Some(Near::All) => Part::Machine,
         Some(Near::Socket) => Part::Package,
         Some(Near::Node | Near::Cache) => Part::Die,
@@ -381,7 +387,7 @@ fn expected(family: &Family, pmu: &Pmu, event: &str, mask: Part) -> (Part, Part)
         None if register == Part::Machine => Part::Package,
         None => register,
     };
-    (register, near)
+    (register, near_part)
 }
 
 /// Every family on a machine of two packages of two dies, each of two cores, a cache and a NUMA
@@ -408,9 +414,10 @@ fn each_family_is_read_once_a_register_and_sees_its_part() {
         let names = names.flat_map(|(events, _)| events.iter().map(String::as_str));
         let names: Vec<&str> = names.filter(|name| !name.contains(['*', '|'])).collect();
         let masks = [Part::Machine, Part::Package, Part::Die, Part::Core];
-        let own = family.domains.iter().flat_map(|rule| &rule.processors);
-        let processors: Vec<_> = own.map(std::slice::from_ref).chain([&[][..]]).collect();
-        let cases = masks.iter().flat_map(|mask| processors.iter().map(|its| (*mask, *its)));
+        let domain_processors = family.domains.iter().flat_map(|rule| &rule.processors);
+        let processors: Vec<_> =
+            domain_processors.map(std::slice::from_ref).chain([&[][..]]).collect();
+        let cases = masks.iter().flat_map(|mask| processors.iter().map(|group| (*mask, *group)));
         for (mask, processors) in cases {
             let mut pmu =
                 with_events(family, processors, names.iter().copied(), ["event"].into_iter());
@@ -426,9 +433,10 @@ fn each_family_is_read_once_a_register_and_sees_its_part() {
                 assert_eq!(readers, register.readers(), "{text} {mask:?}");
                 let of_cpus = family.possible_causes(&pmu, &event, "").contains(&Cause::Cpu);
                 for counter in plan.counters.iter().filter(|_| of_cpus) {
-                    let its = counter.sees.iter().filter(|cpu| !counter.far.contains(*cpu));
-                    let own = (0..8).filter(|cpu| near.of(*cpu) == near.of(counter.cpu));
-                    assert!(its.eq(own), "{text} {mask:?}: {}", plan.render_plan());
+                    let near_cpus = counter.sees.iter().filter(|cpu| !counter.far.contains(*cpu));
+                    let part_cpus = (0..8)
+                        .filter(|cpu| near.part_number(*cpu) == near.part_number(counter.cpu));
+                    assert!(near_cpus.eq(part_cpus), "{text} {mask:?}: {}", plan.render_plan());
                 }
                 compared += 1;
             }

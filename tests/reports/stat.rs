@@ -46,20 +46,21 @@ fn number(answer: &Answer, event: &str) -> f64 {
 fn table() -> String {
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
     for option in OPTIONS {
-        let here = match option.support {
+        let support_text = match option.support {
             PerfSupport::Has("") => "as in perf".to_owned(),
             PerfSupport::Has(differs) => format!("yes: {differs}"),
             PerfSupport::NoEffect(why) => format!("accepted without an effect: {why}"),
             PerfSupport::Refuses(why) => format!("no: {why}"),
         };
         let names = format!("`{}`", option.names.join(" "));
-        match rows.iter_mut().find(|(known, _)| *known == here) {
+        match rows.iter_mut().find(|(row_text, _)| *row_text == support_text) {
             Some((_, all)) => all.push(names),
-            None => rows.push((here, vec![names])),
+            None => rows.push((support_text, vec![names])),
         }
     }
-    let row =
-        |(here, names): &(String, Vec<String>)| format!("| {} | {here} |\n", names.join(", "));
+    let row = |(support, names): &(String, Vec<String>)| {
+        format!("| {} | {support} |\n", names.join(", "))
+    };
     let rows: String = rows.iter().map(row).collect();
     format!("| `perf stat` | here |\n|---|---|\n{rows}")
 }
@@ -72,26 +73,30 @@ fn the_table_of_the_limits_has_every_option_of_perf() {
     let without_older = |names: &[&'static str]| -> Vec<&str> {
         names.iter().copied().filter(|name| !OLDER.contains(name)).collect()
     };
-    let here: BTreeSet<_> = OPTIONS.iter().map(|option| without_older(option.names)).collect();
-    assert_eq!(here, of_perf);
-    assert_eq!(here.len(), OPTIONS.len());
+    let parsed_options: BTreeSet<_> =
+        OPTIONS.iter().map(|option| without_older(option.names)).collect();
+    assert_eq!(parsed_options, of_perf);
+    assert_eq!(parsed_options.len(), OPTIONS.len());
 
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/limits.md");
     let document = fs::read_to_string(&path).unwrap();
-    let (before, rest) = document.split_once("| `perf stat` | here |\n").unwrap();
-    let end = rest.find("\n\n").map_or(rest.len(), |end| end + 1);
-    let made = [before, &table(), &rest[end..]].concat();
+    let (before, after) = document.split_once("| `perf stat` | here |\n").unwrap();
+    let end = after.find("\n\n").map_or(after.len(), |end| end + 1);
+    let expected_document = [before, &table(), &after[end..]].concat();
     if env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, &made).unwrap();
+        fs::write(&path, &expected_document).unwrap();
     }
     let document = fs::read_to_string(&path).unwrap();
-    assert!(document == made, "docs/limits.md is stale: run this test with UPDATE_DOCS=1");
+    assert!(
+        document == expected_document,
+        "docs/limits.md is stale: run this test with UPDATE_DOCS=1"
+    );
 }
 
 #[test]
 fn every_option_of_perf_is_parsed_or_refused_as_the_table_says() {
-    let whole = Cli::command();
-    let command = whole.find_subcommand("stat").unwrap();
+    let cli = Cli::command();
+    let command = cli.find_subcommand("stat").unwrap();
     let has = |name: &str| {
         command.get_arguments().any(|arg| {
             let long = name.strip_prefix("--");
@@ -112,8 +117,11 @@ fn every_option_of_perf_is_parsed_or_refused_as_the_table_says() {
                     continue;
                 }
                 let line = stat(&format!("-e page-faults {name}{value} -- true")).refused();
-                let told = line.contains(why) && !line.contains("to pass '");
-                assert!(told || !name.starts_with('-') && value == "=1", "{name}{value}: {line}");
+                let has_reason = line.contains(why) && !line.contains("to pass '");
+                assert!(
+                    has_reason || !name.starts_with('-') && value == "=1",
+                    "{name}{value}: {line}"
+                );
             }
         }
     }
@@ -139,22 +147,22 @@ fn a_number_after_p_is_a_process_and_no_group() {
 }
 
 #[test]
-fn what_has_no_effect_is_accepted_and_said_with_v() {
+fn options_without_effect_are_accepted_and_named_with_v() {
     let _machine = root_or_skip!();
     let idle = OPTIONS.iter().filter(|option| matches!(option.support, PerfSupport::NoEffect(_)));
     let names: Vec<_> = idle.flat_map(|option| option.names).copied().collect();
     let typed = format!("{} -x, -e page-faults", names.join(" "));
     assert!(number(&stat(&format!("{typed} -- true")), "page-faults") > 0.0);
-    let told = stat(&format!("-v {typed} -- true")).err;
-    assert!(told.contains("--no-inherit has no effect: no task has a counter"), "{told}");
+    let stderr = stat(&format!("-v {typed} -- true")).err;
+    assert!(stderr.contains("--no-inherit has no effect: no task has a counter"), "{stderr}");
 }
 
 #[test]
 fn only_the_given_cpus_count() {
     let _machine = root_or_skip!();
     // 100 ms of one CPU.
-    let one = number(&stat("-C 0 -x, -e cpu-clock -- sleep 0.1"), "cpu-clock");
-    assert!((100.0..190.0).contains(&one), "{one}");
+    let one_cpu_clock = number(&stat("-C 0 -x, -e cpu-clock -- sleep 0.1"), "cpu-clock");
+    assert!((100.0..190.0).contains(&one_cpu_clock), "{one_cpu_clock}");
     let answer = stat("-C 0 -A -x, -e cpu-clock -- true");
     assert!(answer.err.starts_with("CPU0,") && answer.err.lines().count() == 1, "{answer:#?}");
     let line = stat("-C 9999 -e page-faults -- true").refused();
@@ -183,9 +191,9 @@ fn events_that_counted_nothing_can_be_left_out() {
     let all = counts(&stat(&format!("{typed} -- true")));
     assert_eq!(all.len(), 3, "{all:?}");
     // alignment-faults are none on x86; what is not supported is said.
-    let shown = counts(&stat(&format!("{typed} --hide-zero-events -- true")));
-    assert_eq!(shown.len(), 2, "{shown:?}");
-    assert!(shown.iter().any(|(value, _)| value == "<not supported>"), "{shown:?}");
+    let shown_counts = counts(&stat(&format!("{typed} --hide-zero-events -- true")));
+    assert_eq!(shown_counts.len(), 2, "{shown_counts:?}");
+    assert!(shown_counts.iter().any(|(value, _)| value == "<not supported>"), "{shown_counts:?}");
 }
 
 #[test]
@@ -232,7 +240,7 @@ fn no_event_at_all_counts_what_perf_counts_and_the_traffic() {
 }
 
 #[test]
-fn times_need_no_counter() {
+fn events_of_time_need_no_counter() {
     let _machine = root_or_skip!();
     let time = number(&stat("-x, -e duration_time -- sleep 0.1"), "duration_time");
     assert!((100e6..5e9).contains(&time), "{time}");
@@ -336,7 +344,7 @@ fn zero_runs_are_repeated_until_ctrl_c() {
 }
 
 #[test]
-fn what_cannot_be_counted_says_why() {
+fn events_that_cannot_be_counted_are_refused_with_the_reason() {
     let line = stat("-M Memory_BW -- true").refused();
     assert!(line.contains("there is no metric Memory_BW"), "{line}");
     assert!(line.contains("list metrics"), "{line}");

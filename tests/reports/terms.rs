@@ -72,9 +72,10 @@ fn terms_that_set_the_same_bits_are_combined() {
         let plan = planned(machine, &[], &[text]);
         assert_eq!(opened(&plan), (config, unit, scale), "{text}");
         assert_eq!(plan.counters[0].event, event, "{text}");
-        let said = plan.notes.iter().filter(|note| note.contains("terms that set the same bits"));
+        let bit_notes =
+            plan.notes.iter().filter(|note| note.contains("terms that set the same bits"));
         assert_eq!(
-            said.count(),
+            bit_notes.count(),
             usize::from(!text.contains("config1")),
             "{text}: {:?}",
             plan.notes

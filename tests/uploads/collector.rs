@@ -29,15 +29,15 @@ pub(crate) struct Collector {
 impl Collector {
     /// Gives these answers, the last one again and again.
     pub(crate) fn start(answers: &Value) -> Self {
-        Self::of(answers, &[])
+        Self::start_with(answers, &[])
     }
 
     /// The same over TLS, with a certificate and its key.
     pub(crate) fn with_tls(answers: &Value, certificate: &Path, key: &Path) -> Self {
-        Self::of(answers, &[certificate, key])
+        Self::start_with(answers, &[certificate, key])
     }
 
-    fn of(answers: &Value, files: &[&Path]) -> Self {
+    fn start_with(answers: &Value, files: &[&Path]) -> Self {
         let mut command = Command::new(python());
         command.args(["-c", SCRIPT, "receive", &answers.to_string()]).args(files);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();

@@ -21,7 +21,7 @@ fn assert_confined(pid: u32) {
         let status = fs::read_to_string(task.unwrap().path().join("status"));
         let Ok(status) = status else { continue };
         for line in CONFINED {
-            assert!(status.lines().any(|it| it == line), "{line}: {status}");
+            assert!(status.lines().any(|status_line| status_line == line), "{line}: {status}");
         }
     }
 }
@@ -55,9 +55,9 @@ fn an_upload_works_when_all_its_threads_are_confined() {
 /// status makes a client ask there with GET.
 #[test]
 fn a_store_cannot_make_it_connect_to_another_port() {
-    let other = TcpListener::bind("127.0.0.1:0").unwrap();
-    other.set_nonblocking(true).unwrap();
-    let there = other.local_addr().unwrap();
+    let other_listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    other_listener.set_nonblocking(true).unwrap();
+    let there = other_listener.local_addr().unwrap();
     let location = format!("Location: http://{there}/bucket/x\r\nContent-Length: 0");
     let store = Said::start(
         format!("HTTP/1.1 303 See Other\r\n{location}\r\nConnection: close\r\n\r\n"),
@@ -68,5 +68,5 @@ fn a_store_cannot_make_it_connect_to_another_port() {
     let answer = fleet.once();
     assert_eq!(answer.code, 1, "{answer:?}");
     assert!(answer.err.contains("Permission denied"), "{answer:?}");
-    assert!(other.accept().is_err(), "it has connected to {there}");
+    assert!(other_listener.accept().is_err(), "it has connected to {there}");
 }

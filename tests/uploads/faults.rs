@@ -29,9 +29,9 @@ fn a_store_that_fails_cuts_and_stalls_gets_every_file() {
         (Fault::CutAnswer, 3, "cannot send"),
         (Fault::Stall, 1, "did not answer within"),
     ];
-    for (at, (fault, times, says)) in (1..).zip(faults) {
+    for (round, (fault, times, says)) in (1..).zip(faults) {
         proxy.set(fault);
-        let name = fleet.make(at, 1_000_000);
+        let name = fleet.make(round, 1_000_000);
         let before = running.log().len();
         proxy.wait_met(times);
         wait_until(&format!("{fault:?}: {says:?}"), || running.log()[before..].contains(says));
@@ -55,8 +55,8 @@ fn a_store_that_restarts_in_between_has_every_file() {
     let mut fleet = Fleet::to_bucket(&proxy.endpoint(), upload);
     let running = fleet.start();
     for hour in 0..3 {
-        for at in 0..4 {
-            fleet.make(hour * 4 + at, 400_000);
+        for quarter in 0..4 {
+            fleet.make(hour * 4 + quarter, 400_000);
         }
         sleep(Duration::from_millis(150));
         moto.kill();
@@ -78,18 +78,18 @@ fn a_store_that_restarts_in_between_has_every_file() {
 fn kill_often(fleet: &mut Fleet, stored: &dyn Fn(&Fleet) -> Files) {
     let (mut waited, mut sent) = (0, 0);
     for round in 0..24_u32 {
-        for at in 0..4 {
-            fleet.make(round, 50_000 + 400_000 * at);
+        for size in 0..4 {
+            fleet.make(round, 50_000 + 400_000 * size);
         }
         let running = fleet.start();
         // During the start, during a request, and after several.
         sleep(Duration::from_micros(u64::from(noise(u64::from(round) * 77)) * 1500));
         running.kill();
-        let (local, there) = (fleet.local(), stored(fleet));
+        let (local, stored_files) = (fleet.local(), stored(fleet));
         for (name, bytes) in &fleet.made {
-            let here = local.get(name).is_some_and(|found| found == bytes);
-            let is_there = there.get(name).is_some_and(|found| found == bytes);
-            assert!(here || is_there, "round {round}: {name} is lost");
+            let is_local = local.get(name).is_some_and(|local_bytes| local_bytes == bytes);
+            let is_there = stored_files.get(name).is_some_and(|stored_bytes| stored_bytes == bytes);
+            assert!(is_local || is_there, "round {round}: {name} is lost");
         }
         waited += u32::from(!local.is_empty());
         sent += u32::from(local.len() < fleet.made.len());
@@ -182,7 +182,7 @@ fn a_file_that_cannot_be_sent_holds_up_no_other() {
 
 /// A backlog that is larger than the limit is sent if the store accepts it.
 #[test]
-fn what_waits_at_the_start_has_its_chance() {
+fn a_backlog_larger_than_the_limit_is_sent_at_the_start() {
     let mut fleet = Fleet::to_directory("queue = \"1MB\"");
     for hour in 0..5 {
         fleet.make(hour, 500_000);
@@ -245,8 +245,8 @@ fn an_answer_without_end_is_not_read_to_its_end() {
         "HTTP/1.1 500 Internal Server Error\r\n\r\n",
         "HTTP/1.1 200 OK\r\nETag: \"x\"\r\n\r\n",
     ] {
-        let said = Said::start(head.to_owned(), &[b' '; 8 << 10]);
-        let mut fleet = Fleet::to_bucket(&said.endpoint(), "");
+        let server = Said::start(head.to_owned(), &[b' '; 8 << 10]);
+        let mut fleet = Fleet::to_bucket(&server.endpoint(), "");
         fleet.make(0, 10);
         let begin = Instant::now();
         let answer = fleet.once();
@@ -254,7 +254,7 @@ fn an_answer_without_end_is_not_read_to_its_end() {
         assert_eq!(answer.err.lines().count(), 1, "{answer:?}");
         assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
         // What the sockets hold comes on top of what is read, for each of its few requests.
-        let sent = said.sent();
+        let sent = server.sent();
         assert!(sent < 64 << 20, "{head}: {sent} bytes");
         println!("{head:?}: {sent} bytes: {}", answer.err);
     }

@@ -168,10 +168,10 @@ pub(crate) fn names(files: &Files) -> Vec<&str> {
 }
 
 /// Compares names and bytes; a difference is reported by names.
-pub(crate) fn assert_same(found: &Files, wanted: &Files) {
-    assert_eq!(names(found), names(wanted));
-    for (name, bytes) in wanted {
-        assert!(found[name] == *bytes, "{name} has other bytes");
+pub(crate) fn assert_same(actual: &Files, expected: &Files) {
+    assert_eq!(names(actual), names(expected));
+    for (name, bytes) in expected {
+        assert!(actual[name] == *bytes, "{name} has other bytes");
     }
 }
 

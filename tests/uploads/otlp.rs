@@ -75,21 +75,21 @@ fn compared(place: &Place, page: &str, request: &Value) -> usize {
 /// The points of a metric.
 fn points<'a>(request: &'a Value, name: &str) -> &'a Vec<Value> {
     let metrics = request["metrics"].as_array().unwrap();
-    metrics.iter().find(|it| it["name"] == name).unwrap()["points"].as_array().unwrap()
+    metrics.iter().find(|metric| metric["name"] == name).unwrap()["points"].as_array().unwrap()
 }
 
 #[test]
-fn the_collector_gets_what_the_page_has() {
+fn the_collector_gets_the_metrics_of_the_page() {
     let collector = Collector::start(&json!([{}]));
     let metrics = metrics();
     let served = Served::new(metrics.encode_request("node-7"), "");
     let endpoint = collector.endpoint();
-    let said = served.once(&[
+    let answer = served.once(&[
         (ENDPOINT, &endpoint),
         ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,k8s.cluster.name=a%2Cb"),
         ("OTEL_SERVICE_NAME", "fabric"),
     ]);
-    assert_eq!(said.ok(), format!("metrics pushed to {endpoint}/v1/metrics\n"));
+    assert_eq!(answer.ok(), format!("metrics pushed to {endpoint}/v1/metrics\n"));
     let request = &collector.got(1)[0];
     assert!(compared(&served.place, &metrics.encode_page().unwrap(), request) > 10, "{request}");
     assert_eq!(
@@ -106,11 +106,11 @@ fn the_collector_gets_what_the_page_has() {
     assert_eq!(request["path"], "/v1/metrics");
     assert_eq!(request["headers"]["content-type"], "application/x-protobuf");
     let owners = points(request, "uncore_trace_owner_bytes");
-    let of = |name: &str, value: &str| {
-        let mut found = owners.iter().filter(|it| it["attributes"][name] == value);
-        found.next().unwrap_or_else(|| panic!("no {name} {value}: {owners:?}"))
+    let owner_points = |name: &str, value: &str| {
+        let mut matching = owners.iter().filter(|point| point["attributes"][name] == value);
+        matching.next().unwrap_or_else(|| panic!("no {name} {value}: {owners:?}"))
     };
-    let pod = of("k8s.pod.uid", UID);
+    let pod = owner_points("k8s.pod.uid", UID);
     for (name, value) in [
         ("k8s.namespace.name", "shop"),
         ("k8s.pod.name", "db-0"),
@@ -124,10 +124,10 @@ fn the_collector_gets_what_the_page_has() {
     assert_eq!(pod["value"], 2e9);
     assert_eq!(pod["start"], 1_800_000_030_000_000_000_u64);
     assert_eq!(pod["time"], 1_800_000_050_000_000_000_u64);
-    let hostile = of("owner_cgroup", HOSTILE);
+    let hostile = owner_points("owner_cgroup", HOSTILE);
     assert!(hostile["attributes"]["owner_pod"].is_null(), "{hostile}");
     let units: Vec<_> =
-        request["metrics"].as_array().unwrap().iter().map(|it| &it["unit"]).collect();
+        request["metrics"].as_array().unwrap().iter().map(|metric| &metric["unit"]).collect();
     assert!(units.contains(&&json!("By")) && units.contains(&&json!("{row}")), "{units:?}");
 }
 
@@ -161,7 +161,7 @@ fn only_what_the_specification_names_is_sent_again_and_not_too_soon() {
 }
 
 #[test]
-fn a_push_goes_on_after_what_was_refused() {
+fn a_push_goes_on_after_a_refused_request() {
     let refused = json!({"status": 400, "message": "no"});
     let partly = json!({"rejected": 3, "message": "too\nold"});
     let collector =
@@ -187,7 +187,7 @@ fn a_push_goes_on_after_what_was_refused() {
 }
 
 #[test]
-fn who_does_not_answer_is_named() {
+fn a_collector_that_does_not_answer_is_named() {
     let collector = Collector::start(&json!([{}]));
     let port = collector.port;
     drop(collector);
@@ -247,20 +247,20 @@ fn headers_are_sent_and_never_shown() {
 #[test]
 fn no_answer_fills_the_memory_or_leads_elsewhere() {
     let endless: &[u8] = &[b'x'; 4096];
-    let said = Said::start("HTTP/1.1 400 Bad\r\n\r\n".to_owned(), endless);
-    let answer = served("").once(&[(ENDPOINT, &said.endpoint())]);
+    let endless_server = Said::start("HTTP/1.1 400 Bad\r\n\r\n".to_owned(), endless);
+    let answer = served("").once(&[(ENDPOINT, &endless_server.endpoint())]);
     assert_eq!(answer.code, 1, "{answer:?}");
-    assert!(answer.err.len() < 1000 && said.sent() < 64 << 20, "{answer:?}");
+    assert!(answer.err.len() < 1000 && endless_server.sent() < 64 << 20, "{answer:?}");
     // A redirection, and a page of something that is no collector.
     let collector = Collector::start(&json!([{}]));
     let there = format!("HTTP/1.1 307 There\r\nLocation: {}/v1/metrics\r\n", collector.endpoint());
-    let said = Said::start(format!("{there}Content-Length: 0\r\n\r\n"), &[]);
-    let answer = served("").once(&[(ENDPOINT, &said.endpoint())]);
+    let redirecting_server = Said::start(format!("{there}Content-Length: 0\r\n\r\n"), &[]);
+    let answer = served("").once(&[(ENDPOINT, &redirecting_server.endpoint())]);
     assert!(answer.err.contains("no redirection is followed"), "{answer:?}");
     assert_eq!(collector.got(0).len(), 0);
     let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>";
-    let said = Said::start(page.to_owned(), &[]);
-    let answer = served("").once(&[(ENDPOINT, &said.endpoint())]);
+    let page_server = Said::start(page.to_owned(), &[]);
+    let answer = served("").once(&[(ENDPOINT, &page_server.endpoint())]);
     assert!(answer.err.contains("answers with text/html") && answer.code == 0, "{answer:?}");
     // It stalls.
     let stalls = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -274,9 +274,9 @@ fn no_answer_fills_the_memory_or_leads_elsewhere() {
 fn a_certificate_of_the_environment_is_trusted() {
     let served = served("");
     let (certificate, key) = (served.place.path("certificate.pem"), served.place.path("key.pem"));
-    let mut made = Command::new(python());
-    made.args(["-c", include_str!("certificate.py")]).args([&certificate, &key]);
-    assert!(made.status().unwrap().success());
+    let mut certificate_maker = Command::new(python());
+    certificate_maker.args(["-c", include_str!("certificate.py")]).args([&certificate, &key]);
+    assert!(certificate_maker.status().unwrap().success());
     let collector = Collector::with_tls(&json!([{}]), &certificate, &key);
     let endpoint = format!("https://127.0.0.1:{}", collector.port);
     let trusts = ("OTEL_EXPORTER_OTLP_CERTIFICATE", certificate.to_str().unwrap());
@@ -286,7 +286,7 @@ fn a_certificate_of_the_environment_is_trusted() {
 }
 
 #[test]
-fn what_cannot_be_pushed_is_refused_in_one_line() {
+fn impossible_settings_of_a_push_are_refused_in_one_line() {
     for (more, variable, value, says) in [
         ("", ENDPOINT, "127.0.0.1:4318", "write http://HOST:4318"),
         ("[otlp]\n", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "only http/protobuf is spoken"),
@@ -374,7 +374,8 @@ fn a_collector_gets_the_metrics_of_an_agent_that_records() {
         };
         assert!(compared(&place, &page, &request) > 20, "{page}");
         let events = points(&request, "uncore_trace_event");
-        let faults = events.iter().find(|it| it["attributes"]["event"] == "page-faults").unwrap();
+        let faults =
+            events.iter().find(|point| point["attributes"]["event"] == "page-faults").unwrap();
         starts.push(faults["start"].as_u64().unwrap());
     }
     // The second agent counts from 0.

@@ -13,7 +13,7 @@ use crate::needs::has_root;
 use crate::store::{Fault, Moto, Proxy, Said};
 
 #[test]
-fn a_bucket_gets_what_is_complete_by_the_same_names_once() {
+fn a_bucket_gets_each_complete_file_once_by_its_name() {
     let moto = Moto::start();
     let mut fleet = Fleet::to_bucket(&format!("http://{}", moto.address()), "");
     fleet.make(7, 300_000);
@@ -27,8 +27,8 @@ fn a_bucket_gets_what_is_complete_by_the_same_names_once() {
     }
     fs::write(fleet.place.path("secret"), "no").unwrap();
     symlink(fleet.place.path("secret"), hour.join("1_2.parquet")).unwrap();
-    let said = fleet.once().ok();
-    assert_eq!(said, "3 files sent, 2.30 MB\n");
+    let summary = fleet.once().ok();
+    assert_eq!(summary, "3 files sent, 2.30 MB\n");
     let objects = moto.objects();
     assert_same(&objects, &in_bucket(&fleet.made));
     // The files are kept locally, and not sent again.
@@ -43,7 +43,7 @@ fn a_bucket_gets_what_is_complete_by_the_same_names_once() {
 }
 
 #[test]
-fn a_directory_is_a_store_and_what_is_there_is_removed_here() {
+fn a_directory_is_a_store_and_stored_files_are_removed_locally() {
     let mut fleet = Fleet::to_directory("keep-local = false");
     fleet.make(7, 300_000);
     fleet.make_named("cluster=east%20%C3%BC/date=2026-01-31/hour=23", 10);
@@ -59,7 +59,7 @@ fn a_directory_is_a_store_and_what_is_there_is_removed_here() {
 
 /// The agent still uses the directory of the current hour.
 #[test]
-fn what_is_of_this_hour_stays_until_it_has_passed() {
+fn files_of_the_current_hour_stay_until_it_has_passed() {
     let mut fleet = Fleet::to_directory("keep-local = false");
     fleet.make(0, 10);
     // A file stays for ten minutes after its hour, so the test also works at the end of an hour.
@@ -99,7 +99,7 @@ fn no_object_is_replaced_by_another() {
 
 /// A store that is not atomic has the beginning of an object after a cut request.
 #[test]
-fn the_begin_of_an_object_is_replaced_by_all_of_it() {
+fn a_truncated_object_is_replaced_by_the_whole_file() {
     let mut fleet = Fleet::to_directory("keep-local = false");
     let name = fleet.make(0, 1000);
     let path = fleet.place.path("store").join(&name);
@@ -112,7 +112,7 @@ fn the_begin_of_an_object_is_replaced_by_all_of_it() {
 /// A file that was sent and kept is removed when `keep-local` is switched off, and is not sent
 /// again.
 #[test]
-fn what_was_kept_is_removed_once_it_is_not_to_be() {
+fn files_that_were_kept_are_removed_once_keep_local_is_off() {
     let mut fleet = Fleet::to_directory("keep-local = true");
     fleet.make(7, 1000);
     assert_eq!(fleet.once().ok(), "1 file sent, 1.00 kB\n");
@@ -153,7 +153,7 @@ fn credentials_that_are_wrong_or_missing_are_one_line() {
 }
 
 #[test]
-fn who_has_credentials_is_not_told_to_set_some() {
+fn refused_credentials_are_not_reported_as_missing() {
     for (code, says) in [
         ("AccessDenied", "s3:PutObject and s3:GetObject"),
         ("SignatureDoesNotMatch", "correct AWS_ACCESS_KEY_ID"),
@@ -161,8 +161,8 @@ fn who_has_credentials_is_not_told_to_set_some() {
     ] {
         let text = format!("<Error><Code>{code}</Code><Message>No.</Message></Error>");
         let head = format!("HTTP/1.1 403 Forbidden\r\nContent-Length: {}\r\n\r\n", text.len());
-        let said = Said::start(head + &text, &[]);
-        let mut fleet = Fleet::to_bucket(&said.endpoint(), "");
+        let refusing_server = Said::start(head + &text, &[]);
+        let mut fleet = Fleet::to_bucket(&refusing_server.endpoint(), "");
         fleet.make(0, 10);
         let answer = fleet.once();
         assert_eq!(answer.code, 1, "{answer:?}");
@@ -218,7 +218,7 @@ fn the_help_is_that_of_the_subcommand() {
 }
 
 #[test]
-fn what_cannot_be_uploaded_is_refused_in_one_line() {
+fn impossible_settings_of_an_upload_are_refused_in_one_line() {
     for (upload, says) in [
         ("url = \"gs://bucket\"", "write s3://BUCKET/PREFIX or file:///DIR"),
         ("url = \"bucket\"", "write s3://BUCKET/PREFIX or file:///DIR"),
@@ -252,7 +252,7 @@ fn what_cannot_be_uploaded_is_refused_in_one_line() {
 
 /// Uploads as a user who may only read and write the directory.
 #[test]
-fn it_needs_no_privileges() {
+fn an_upload_needs_no_privileges() {
     if !has_root("another user") {
         return;
     }
@@ -278,7 +278,7 @@ fn it_needs_no_privileges() {
 
 /// The metrics of the upload are beside the textfile of the agent.
 #[test]
-fn figures_are_there_for_prometheus() {
+fn the_figures_of_an_upload_are_in_a_textfile() {
     let mut fleet = Fleet::to_directory("");
     let config = fs::read_to_string(fleet.place.path("agent.toml")).unwrap();
     let textfile = fleet.place.path("agent.prom");

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_a_quarter_apart() {
+    fn waits_are_spread_by_a_quarter() {
         let looks: Vec<f64> =
             (0..100).map(|_| spread_wait(Duration::from_secs(100)).as_secs_f64()).collect();
         assert!(looks.iter().all(|look| (75.0..125.0).contains(look)), "{looks:?}");

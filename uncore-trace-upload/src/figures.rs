@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_has_all_figures() {
+    fn the_textfile_has_all_figures() {
         let mut figures =
             UploadFigures { waiting_files: 3, waiting_bytes: 60, ..UploadFigures::default() };
         figures.count_sent(10);

@@ -158,7 +158,7 @@ fn is_full(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    fn found(name: &str, size: u64) -> CompleteFile {
+    fn complete_file(name: &str, size: u64) -> CompleteFile {
         CompleteFile {
             name: name.to_owned(),
             stamp: Stamp { size, modified_ns: 1_700_000_000_000_000_001 },
@@ -166,9 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_is_there_again_and_what_is_gone_is_not() {
+    fn the_journal_forgets_files_that_are_gone_and_no_others() {
         let dir = tempfile::tempdir().unwrap();
-        let all = [found("a", 1), found("b", 2), found("c", 3)];
+        let all = [complete_file("a", 1), complete_file("b", 2), complete_file("c", 3)];
         let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
         journal.add_sent(&all[0]);
         journal.add_sent(&all[1]);
@@ -178,7 +178,7 @@ mod tests {
             !journal.has_sent(&all[0]) && journal.has_sent(&all[1]) && !journal.has_sent(&all[2])
         );
         // Another file of the same name.
-        assert!(!journal.has_sent(&found("b", 4)));
+        assert!(!journal.has_sent(&complete_file("b", 4)));
         let text = fs::read_to_string(dir.path().join(JOURNAL)).unwrap();
         assert_eq!(text, "uploaded to s3://one\n2 1700000000000000001 b\n");
         drop(journal);
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_line_that_was_cut_does_not_count_nor_spoil_the_next() {
         let dir = tempfile::tempdir().unwrap();
-        let all = [found("cluster=a/1", 10), found("cluster=a/12", 20)];
+        let all = [complete_file("cluster=a/1", 10), complete_file("cluster=a/12", 20)];
         let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
         journal.add_sent(&all[0]);
         journal.add_sent(&all[1]);
@@ -208,9 +208,9 @@ mod tests {
 
     /// A directory with the journal's name makes writes fail.
     #[test]
-    fn what_cannot_be_written_is_kept_and_written_later() {
+    fn an_entry_that_cannot_be_written_is_written_later() {
         let dir = tempfile::tempdir().unwrap();
-        let all = [found("a", 1), found("b", 2)];
+        let all = [complete_file("a", 1), complete_file("b", 2)];
         let mut journal = Journal::open(dir.path(), "s3://one", &all).unwrap();
         fs::remove_file(dir.path().join(JOURNAL)).unwrap();
         fs::create_dir(dir.path().join(JOURNAL)).unwrap();

@@ -202,7 +202,7 @@ mod tests {
         put(root, &format!("{host}/12345678_2.parquet"), "22");
         put(root, "cluster=b%20c/date=2026-01-31/hour=06/host=h/12345678_1.parquet", "1");
         put(root, "cluster=a/date=2026-02-01/hour=00/host=h%2F1/12345678_3.parquet", "333");
-        for other in [
+        for foreign_path in [
             ".12345678_1.parquet",
             "1_1.parquet.tmp",
             "1_1.parquet.partial/00001.parquet",
@@ -212,9 +212,9 @@ mod tests {
             "sub/1_1.parquet",
             "host=h/1_1.parquet",
         ] {
-            put(root, &format!("{host}/{other}"), "x");
+            put(root, &format!("{host}/{foreign_path}"), "x");
         }
-        for other in [
+        for foreign_path in [
             "cluster=a/date=2026-01-31/hour=24/host=h/1_1.parquet",
             "cluster=a/date=2026-1-31/hour=07/host=h/1_1.parquet",
             "cluster=/date=2026-01-31/hour=07/host=h/1_1.parquet",
@@ -224,14 +224,15 @@ mod tests {
             "other=a/date=2026-01-31/hour=07/host=h/1_1.parquet",
             "1_1.parquet",
         ] {
-            put(root, other, "x");
+            put(root, foreign_path, "x");
         }
         put(root, "elsewhere/h.parquet", "x");
         symlink(root.join("elsewhere/h.parquet"), root.join(host).join("1_9.parquet")).unwrap();
         symlink(root.join("elsewhere"), root.join("cluster=a/date=2026-01-31/hour=07/host=i"))
             .unwrap();
-        let found = RollupTree::new(root).scan_files().unwrap();
-        let names: Vec<&str> = found.iter().map(|it| it.name.as_str()).collect();
+        let complete_files = RollupTree::new(root).scan_files().unwrap();
+        let names: Vec<&str> =
+            complete_files.iter().map(|complete_file| complete_file.name.as_str()).collect();
         assert_eq!(
             names,
             [
@@ -240,12 +241,12 @@ mod tests {
                 "cluster=a/date=2026-02-01/hour=00/host=h%2F1/12345678_3.parquet",
             ]
         );
-        assert_eq!(found[2].stamp.size, 3);
+        assert_eq!(complete_files[2].stamp.size, 3);
     }
 
     #[test]
     fn an_hour_is_of_the_past_ten_minutes_after_its_end() {
-        let found = |hour: &str| CompleteFile {
+        let file_of_hour = |hour: &str| CompleteFile {
             name: format!("cluster=a/{hour}/host=h/1_1.parquet"),
             stamp: Stamp { size: 0, modified_ns: 0 },
         };
@@ -253,9 +254,9 @@ mod tests {
         let begin = 1_769_842_800;
         for (minutes, is_past) in [(0, false), (69, false), (70, true), (10_000, true)] {
             let now = SystemTime::UNIX_EPOCH + Duration::from_secs(begin + minutes * 60);
-            let hour = found("date=2026-01-31/hour=07");
+            let hour = file_of_hour("date=2026-01-31/hour=07");
             assert_eq!(hour.is_of_the_past(now), is_past, "{minutes}");
-            assert!(found("date=2026-02-31/hour=07").is_of_the_past(now));
+            assert!(file_of_hour("date=2026-02-31/hour=07").is_of_the_past(now));
         }
     }
 
@@ -268,18 +269,18 @@ mod tests {
         put(&root, name, "own");
         put(dir.path(), "other/1_1.parquet", "own");
         let tree = RollupTree::new(&root);
-        let found = tree.scan_files().unwrap().remove(0);
-        assert_eq!(tree.read_file(&found).unwrap(), b"own");
+        let complete_file = tree.scan_files().unwrap().remove(0);
+        assert_eq!(tree.read_file(&complete_file).unwrap(), b"own");
         fs::remove_file(root.join(name)).unwrap();
         symlink(dir.path().join("other/1_1.parquet"), root.join(name)).unwrap();
-        tree.read_file(&found).unwrap_err();
-        tree.remove_file(&found).unwrap();
+        tree.read_file(&complete_file).unwrap_err();
+        tree.remove_file(&complete_file).unwrap();
         assert!(root.join(name).is_symlink());
         let host = root.join(name).parent().unwrap().to_owned();
         fs::remove_dir_all(&host).unwrap();
         symlink(dir.path().join("other"), &host).unwrap();
-        tree.read_file(&found).unwrap_err();
-        tree.remove_file(&found).unwrap_err();
+        tree.read_file(&complete_file).unwrap_err();
+        tree.remove_file(&complete_file).unwrap_err();
         assert!(dir.path().join("other/1_1.parquet").exists());
     }
 
@@ -289,14 +290,14 @@ mod tests {
         let name = "cluster=a/date=2026-01-31/hour=07/host=h/1_1.parquet";
         put(dir.path(), name, "first");
         let tree = RollupTree::new(dir.path());
-        let found = tree.scan_files().unwrap().remove(0);
+        let complete_file = tree.scan_files().unwrap().remove(0);
         put(dir.path(), name, "the second");
-        tree.read_file(&found).unwrap_err();
-        tree.remove_file(&found).unwrap();
+        tree.read_file(&complete_file).unwrap_err();
+        tree.remove_file(&complete_file).unwrap();
         assert!(dir.path().join(name).exists());
-        let found = tree.scan_files().unwrap().remove(0);
-        tree.remove_file(&found).unwrap();
+        let complete_file = tree.scan_files().unwrap().remove(0);
+        tree.remove_file(&complete_file).unwrap();
         assert!(!dir.path().join(name).exists());
-        tree.remove_file(&found).unwrap();
+        tree.remove_file(&complete_file).unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! Time and memory for processing records to files, for a machine of any size.
 //!
-//! The records are generated: CPUs switch between processes of many cgroups ([`Tenants`]), and one
+//! The records are generated: CPUs switch between processes of cgroups ([`BenchTenants`]), and one
 //! CPU of each socket reads the counters. They go through the time line, the attributor and the
 //! writer as those of a live recording. Prints one line of JSON. `cargo xtask bench pipeline` runs
 //! it for many sizes, and `cargo xtask bench read` reads its recordings.
@@ -50,7 +50,7 @@ const SOCKET: u32 = 176;
 /// The size of the machine, and the limits of the recording in seconds and rows; the first one ends
 /// it.
 #[derive(Clone, Copy)]
-struct Size {
+struct MachineSize {
     cpus: u32,
     cgroups: u64,
     counters: u32,
@@ -59,20 +59,20 @@ struct Size {
     rows: u64,
 }
 
-impl Size {
-    fn sockets(self) -> u32 {
+impl MachineSize {
+    fn socket_count(self) -> u32 {
         self.cpus.div_ceil(SOCKET)
     }
 
     fn socket_of(self, cpu: u32) -> u32 {
-        (cpu / (self.cpus / self.sockets())).min(self.sockets() - 1)
+        (cpu / (self.cpus / self.socket_count())).min(self.socket_count() - 1)
     }
 
     /// The CPUs near a counter.
-    fn sees(self, counter: u32) -> std::ops::Range<u32> {
-        let size = self.cpus / self.sockets();
-        let first = counter % self.sockets() * size;
-        first..first + size
+    fn near_cpus(self, counter: u32) -> std::ops::Range<u32> {
+        let size = self.cpus / self.socket_count();
+        let first_cpu = counter % self.socket_count() * size;
+        first_cpu..first_cpu + size
     }
 }
 
@@ -86,7 +86,7 @@ const LOAD: f64 = 0.6;
 const REMOTE: f64 = 0.04;
 
 /// A cgroup: what it runs and the traffic that it causes.
-struct Tenant {
+struct BenchTenant {
     /// Ids of its processes.
     pids: std::ops::Range<u32>,
     /// Length of its time slices, ns.
@@ -98,74 +98,75 @@ struct Tenant {
 /// The cgroups of the machine, drawn at random: how much CPU time each wants is log-normal with a
 /// deviation of 1, and its traffic per CPU time with 1.6. A third runs on all sockets, the others
 /// on one.
-struct Tenants {
-    of: Vec<Tenant>,
+struct BenchTenants {
+    members: Vec<BenchTenant>,
     /// By socket: cumulated weights of the tenants that run there.
     weights: Vec<Vec<(f64, usize)>>,
 }
 
-impl Tenants {
-    fn draw(size: Size, random: &mut Rng) -> Self {
-        let events = size.counters.div_ceil(size.sockets());
-        let (mut of, mut weights) = (Vec::new(), vec![Vec::new(); size.sockets() as usize]);
-        let mut next = 1;
+impl BenchTenants {
+    fn draw(size: MachineSize, random: &mut Rng) -> Self {
+        let events = size.counters.div_ceil(size.socket_count());
+        let (mut members, mut weights) =
+            (Vec::new(), vec![Vec::new(); size.socket_count() as usize]);
+        let mut next_pid = 1;
         for number in 0..size.cgroups as usize {
-            let pids = next..next + 1 + random.u32(0..3);
-            next = pids.end;
+            let pids = next_pid..next_pid + 1 + random.u32(0..3);
+            next_pid = pids.end;
             // Half of them are servers, whose requests take 50 to 500 us.
             let slice_ns = if random.bool() { random.u64(50_000..500_000) } else { SLICE_NS };
-            let rate = 0.02 * (1.6 * normal(random)).exp();
-            let rates = (0..events).map(|_| rate * (0.5 * normal(random)).exp()).collect();
+            let rate = 0.02 * (1.6 * normal_number(random)).exp();
+            let rates = (0..events).map(|_| rate * (0.5 * normal_number(random)).exp()).collect();
             // Time is weight x length.
-            let weight = normal(random).exp() / slice_ns as f64;
+            let weight = normal_number(random).exp() / slice_ns as f64;
             let (home, spans) = (number % weights.len(), random.u32(0..3) == 0);
             for (socket, sum) in weights.iter_mut().enumerate() {
                 if spans || socket == home {
-                    let before = sum.last().map_or(0.0, |(before, _)| *before);
-                    sum.push((before + weight, number));
+                    let previous_sum = sum.last().map_or(0.0, |(last_sum, _)| *last_sum);
+                    sum.push((previous_sum + weight, number));
                 }
             }
-            of.push(Tenant { pids, slice_ns, rates });
+            members.push(BenchTenant { pids, slice_ns, rates });
         }
-        Self { of, weights }
+        Self { members, weights }
     }
 
     /// Who runs next on a CPU of a socket.
-    fn next(&self, socket: usize, random: &mut Rng) -> usize {
+    fn draw_tenant(&self, socket: usize, random: &mut Rng) -> usize {
         let sums = &self.weights[socket];
-        let most = sums.last().map_or(0.0, |(most, _)| *most);
-        let at = random.f64() * most;
-        sums[sums.partition_point(|(sum, _)| *sum <= at).min(sums.len() - 1)].1
+        let total_weight = sums.last().map_or(0.0, |(total, _)| *total);
+        let drawn_weight = random.f64() * total_weight;
+        sums[sums.partition_point(|(sum, _)| *sum <= drawn_weight).min(sums.len() - 1)].1
     }
 }
 
 /// What a CPU runs: the tenant and the process, or nothing; and until when, ns.
 #[derive(Clone, Copy)]
-struct Running {
-    who: Option<(usize, u32)>,
+struct CpuRun {
+    tenant: Option<(usize, u32)>,
     until: u64,
 }
 
 /// The machine while it runs.
 struct Drawn {
-    size: Size,
+    size: MachineSize,
     random: Rng,
-    tenants: Tenants,
+    tenants: BenchTenants,
     /// Counts so far, by counter.
     values: HashMap<u32, f64>,
-    running: Vec<Running>,
+    running: Vec<CpuRun>,
 }
 
 impl Drawn {
-    fn new(size: Size) -> Self {
+    fn new(size: MachineSize) -> Self {
         let mut random = Rng::with_seed(1);
-        let tenants = Tenants::draw(size, &mut random);
-        let running = vec![Running { who: None, until: 0 }; size.cpus as usize];
+        let tenants = BenchTenants::draw(size, &mut random);
+        let running = vec![CpuRun { tenant: None, until: 0 }; size.cpus as usize];
         Self { size, random, tenants, values: HashMap::new(), running }
     }
 
     /// The records of a tick.
-    fn tick(
+    fn make_records(
         &mut self,
         tick: u64,
         plan: &Plan,
@@ -173,7 +174,7 @@ impl Drawn {
     ) -> Vec<DrainedRecord> {
         let (size, tenants, random) = (self.size, &self.tenants, &mut self.random);
         let begin = tick * TICK_NS;
-        let mut made = Vec::new();
+        let mut records = Vec::new();
         for (&cpu, layout) in layouts {
             let readings = layout.counters.iter().map(|placed| RawReading::Counted {
                 value: self.values.get(&placed.id).copied().unwrap_or_default() as u64,
@@ -191,32 +192,35 @@ impl Drawn {
                 first_slot: layout.first_slot,
                 readings: readings.collect(),
             };
-            made.push(DrainedRecord::Sample(sample));
+            records.push(DrainedRecord::Sample(sample));
         }
-        let mut used = vec![vec![0.0; tenants.of.len()]; size.sockets() as usize];
-        for (cpu, now) in (0..).zip(&mut self.running) {
+        let mut used = vec![vec![0.0; tenants.members.len()]; size.socket_count() as usize];
+        for (cpu, cpu_state) in (0..).zip(&mut self.running) {
             let socket = size.socket_of(cpu) as usize;
             let end = begin + TICK_NS;
-            let (mut at, mut slots) = (begin, Vec::new());
-            while at < end {
-                if now.until <= at {
-                    let who = random.f64() < LOAD;
-                    let who = who.then(|| tenants.next(socket, random));
-                    let length = who.map_or(SLICE_NS / 4, |who| tenants.of[who].slice_ns);
+            let (mut time_ns, mut slots) = (begin, Vec::new());
+            while time_ns < end {
+                if cpu_state.until <= time_ns {
+                    let is_busy = random.f64() < LOAD;
+                    let tenant = is_busy.then(|| tenants.draw_tenant(socket, random));
+                    let length =
+                        tenant.map_or(SLICE_NS / 4, |index| tenants.members[index].slice_ns);
                     let length = (-(1.0 - random.f64()).ln() * length as f64) as u64;
-                    let who = who.map(|who| (who, random.u32(tenants.of[who].pids.clone())));
-                    *now = Running { who, until: at + length.max(10_000) };
+                    let occupant = tenant
+                        .map(|index| (index, random.u32(tenants.members[index].pids.clone())));
+                    *cpu_state = CpuRun { tenant: occupant, until: time_ns + length.max(10_000) };
                 }
-                let wall_ns = now.until.min(end) - at;
-                at += wall_ns;
-                if let Some((who, _)) = now.who {
-                    used[socket][who] += wall_ns as f64;
+                let wall_ns = cpu_state.until.min(end) - time_ns;
+                time_ns += wall_ns;
+                if let Some((tenant, _)) = cpu_state.tenant {
+                    used[socket][tenant] += wall_ns as f64;
                 }
-                let task =
-                    now.who.map_or_else(TaskIdentity::default, |(who, pid)| task(who as u64, pid));
+                let task = cpu_state.tenant.map_or_else(TaskIdentity::default, |(tenant, pid)| {
+                    task_identity(tenant as u64, pid)
+                });
                 slots.push(TaskSlot { task, wall_ns, irq_ns: 0, slices: 1 });
             }
-            made.push(DrainedRecord::Run(RunRecord {
+            records.push(DrainedRecord::Run(RunRecord {
                 cpu,
                 begin_ns: begin,
                 last_slot_begin: end,
@@ -225,23 +229,27 @@ impl Drawn {
             }));
         }
         for counter in &plan.counters {
-            let (home, event) = (counter.id % size.sockets(), counter.id / size.sockets());
+            let (home, event) =
+                (counter.id % size.socket_count(), counter.id / size.socket_count());
             let mut count = 0.0;
             for (socket, used) in (0..).zip(&used) {
-                let part = if socket == home { 1.0 } else { REMOTE };
-                let of = used.iter().zip(&tenants.of);
-                count += of.map(|(ns, its)| part * ns * its.rates[event as usize]).sum::<f64>();
+                let fraction = if socket == home { 1.0 } else { REMOTE };
+                let used_by_tenant = used.iter().zip(&tenants.members);
+                count += used_by_tenant
+                    .map(|(ns, member)| fraction * ns * member.rates[event as usize])
+                    .sum::<f64>();
             }
-            *self.values.entry(counter.id).or_default() += count * (1.0 + 0.1 * normal(random));
+            *self.values.entry(counter.id).or_default() +=
+                count * (1.0 + 0.1 * normal_number(random));
         }
-        made
+        records
     }
 }
 
 /// A normal number, Box and Muller 1958.
-fn normal(random: &mut Rng) -> f64 {
-    let (one, other) = (1.0 - random.f64(), random.f64());
-    (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos()
+fn normal_number(random: &mut Rng) -> f64 {
+    let (radius_draw, angle_draw) = (1.0 - random.f64(), random.f64());
+    (-2.0 * radius_draw.ln()).sqrt() * (std::f64::consts::TAU * angle_draw).cos()
 }
 
 /// CPU time of this thread, seconds.
@@ -260,14 +268,14 @@ fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     let (args, speed) = match args.as_slice() {
         [args @ .., speed] if matches!(args.len(), 5 | 7) => (args, Some(speed)),
-        all => (all, None),
+        all_args => (all_args, None),
     };
     let speed =
         speed.map(|text| text.parse::<f64>().with_context(|| format!("{text} is no speed")));
     let speed = speed.transpose()?;
     let (machine, kept) = match args {
         [machine @ .., rows, dir] if machine.len() == 5 => (machine, Some((rows, dir))),
-        all => (all, None),
+        machine_args => (machine_args, None),
     };
     let [cpus, cgroups, counters, seconds, method] = machine else {
         // `cargo test --benches` and `cargo bench` run it without arguments.
@@ -275,7 +283,7 @@ fn main() -> Result<()> {
         return Ok(());
     };
     let number = |text: &str| text.parse::<u64>().with_context(|| format!("{text} is no number"));
-    let size = Size {
+    let size = MachineSize {
         cpus: number(cpus)? as u32,
         cgroups: number(cgroups)?,
         counters: number(counters)? as u32,
@@ -286,15 +294,17 @@ fn main() -> Result<()> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let run = kept.map_or_else(|| dir.path().join("run"), |(_, dir)| PathBuf::from(dir));
     let (begin, before_s) = (Instant::now(), process_s());
-    let Recorded { records, rows, made_s, behind_s, relief } = record(size, method, speed, &run)?;
+    let BenchRecording { records, rows, made_s, behind_s, relief } =
+        record_machine(size, method, speed, &run)?;
     let wall_s = begin.elapsed().as_secs_f64() - made_s;
     let used_s = process_s() - before_s - made_s;
-    let bytes = |path: &Path| fs::metadata(path).map(|found| found.len());
+    let bytes = |path: &Path| fs::metadata(path).map(|file_data| file_data.len());
     let fabric = bytes(&run.join("fabric.parquet"))?;
-    let all: u64 = fs::read_dir(&run)?.flatten().map(|it| bytes(&it.path()).unwrap_or(0)).sum();
+    let total_bytes: u64 =
+        fs::read_dir(&run)?.flatten().map(|entry| bytes(&entry.path()).unwrap_or(0)).sum();
     println!(
         "{{\"records\": {records}, \"rows\": {rows}, \"wall_s\": {wall_s}, \"cpu_s\": {used_s}, \"fabric_bytes\": {fabric}, \
-         \"bytes\": {all}, \"peak_kib\": {}, \"behind_s\": {behind_s:?}, \"relief\": \"{}\"}}",
+         \"bytes\": {total_bytes}, \"peak_kib\": {}, \"behind_s\": {behind_s:?}, \"relief\": \"{}\"}}",
         peak_kib()?,
         relief.in_words()
     );
@@ -309,22 +319,22 @@ fn peak_kib() -> Result<u64> {
     number.context("no VmHWM in /proc/self/status")
 }
 
-fn plan(size: Size) -> Plan {
+fn machine_plan(size: MachineSize) -> Plan {
     let counter = |id: u32| {
-        let sees = size.sees(id);
+        let sees = size.near_cpus(id);
         Counter {
             id,
-            pmu: format!("pmu_{}", id % size.sockets()),
+            pmu: format!("pmu_{}", id % size.socket_count()),
             family: "bench".to_owned(),
             subsystem: "mem".to_owned(),
-            event: format!("event{}", id / size.sockets()),
+            event: format!("event{}", id / size.socket_count()),
             filter: String::new(),
             unit: "bytes".to_owned(),
             scale: 64.0,
             attr_type: 10,
             config: Default::default(),
             cpu: sees.start,
-            socket: Some((id % size.sockets()) as i16),
+            socket: Some((id % size.socket_count()) as i16),
             far: (0..size.cpus).filter(|cpu| !sees.contains(cpu)).collect(),
             sees: (0..size.cpus).collect(),
             per_cpu: false,
@@ -352,22 +362,22 @@ fn plan(size: Size) -> Plan {
 }
 
 /// The counters that each CPU reads.
-fn layouts(plan: &Plan) -> BTreeMap<u32, Layout> {
+fn cpu_layouts(plan: &Plan) -> BTreeMap<u32, Layout> {
     let mut layouts: BTreeMap<u32, Layout> = BTreeMap::new();
     for counter in &plan.counters {
         let layout = layouts.entry(counter.cpu).or_default();
         layout.counters.push(PlacedCounter { id: counter.id, base: Count::default() });
     }
-    let mut first = 0;
+    let mut next_slot = 0;
     for layout in layouts.values_mut() {
-        layout.first_slot = first;
-        first += layout.counters.len() as u32;
+        layout.first_slot = next_slot;
+        next_slot += layout.counters.len() as u32;
     }
     layouts
 }
 
 /// The metadata of a recording that `attribute` and `check` need.
-fn pairs(plan: &Plan, clock: Snapshot) -> Result<BTreeMap<String, String>> {
+fn metadata_pairs(plan: &Plan, clock: Snapshot) -> Result<BTreeMap<String, String>> {
     let pairs = [
         (metadata::SCHEMA_VERSION, SCHEMA_VERSION.to_string()),
         (metadata::PLAN, serde_json::to_string(plan)?),
@@ -381,7 +391,7 @@ fn pairs(plan: &Plan, clock: Snapshot) -> Result<BTreeMap<String, String>> {
 }
 
 /// What was recorded.
-struct Recorded {
+struct BenchRecording {
     records: u64,
     /// Rows of `fabric`.
     rows: u64,
@@ -394,11 +404,16 @@ struct Recorded {
 }
 
 /// Records into a dataset. With a speed, records come so many times as fast as those of a machine.
-fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<Recorded> {
-    let plan = plan(size);
-    let layouts = layouts(&plan);
+fn record_machine(
+    size: MachineSize,
+    method: Choice,
+    speed: Option<f64>,
+    run: &Path,
+) -> Result<BenchRecording> {
+    let plan = machine_plan(size);
+    let layouts = cpu_layouts(&plan);
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
-    let pairs = pairs(&plan, clock)?;
+    let pairs = metadata_pairs(&plan, clock)?;
     let target = RecordingTarget::Dataset(run.to_owned());
     let mut writer = WriterHandle::create(target, CreateOptions::default(), &pairs, None)?;
     let cpus: Vec<u32> = (0..size.cpus).collect();
@@ -456,10 +471,10 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
         }
         let started = thread_s();
         let begin = tick * TICK_NS;
-        let made = machine.tick(tick, &plan, &layouts);
-        records += made.len() as u64;
+        let generated = machine.make_records(tick, &plan, &layouts);
+        records += generated.len() as u64;
         made_s += thread_s() - started;
-        for record in made {
+        for record in generated {
             timeline.feed_record(record, &mut sink);
         }
         if tick == stop - 1 {
@@ -493,11 +508,11 @@ fn record(size: Size, method: Choice, speed: Option<f64>, run: &Path) -> Result<
     let rows = sink.fabric_rows();
     sink.finish_rows(&mut writer)?;
     writer.finish(pairs)?;
-    Ok(Recorded { records, rows, made_s, behind_s, relief })
+    Ok(BenchRecording { records, rows, made_s, behind_s, relief })
 }
 
 /// A process of a cgroup.
-fn task(cgroup: u64, pid: u32) -> TaskIdentity {
+fn task_identity(cgroup: u64, pid: u32) -> TaskIdentity {
     let comm = Comm::from_bytes(format!("tenant{pid}").as_bytes());
     TaskIdentity { tid: pid, pid, cgroup_id: cgroup, comm }
 }

@@ -42,8 +42,8 @@ pub const STRING: usize = 4 << 20;
 /// Most bytes of an answer of a store that is no object, bytes.
 pub const ANSWER: u64 = 1 << 20;
 
-/// Most bytes of the metrics of an agent. The usual 20 owners of 30 links take some 200 kB.
-/// Decoded, a message without fields takes some 50 times its two bytes.
+/// Most bytes of the metrics of an agent. The usual 20 owners of 30 links take some 200 kB. Only
+/// their resource is decoded.
 pub const METRICS: u64 = 8 << 20;
 
 /// Largest file of sysfs or procfs, bytes. Mount tables of busy hosts have some megabytes; files of

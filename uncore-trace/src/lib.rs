@@ -43,16 +43,17 @@
 
 pub mod bounds;
 pub mod clock;
-pub mod confine;
 pub mod count;
 mod heap;
 pub mod held;
 pub mod otlp;
 mod priority;
+pub mod protobuf;
 pub mod signals;
 pub mod terminal;
 pub mod units;
 
+pub mod confine;
 pub mod text;
 pub mod workload;
 

@@ -31,18 +31,18 @@ impl Apt {
     ///
     /// There is no apt here, a package is unknown also after the lists were renewed, or installing
     /// failed. A list that could not be renewed is part of the error.
-    pub(crate) fn install(&self, packages: &[&str]) -> Result<()> {
-        if version_of(self.program("apt-get")).is_err() {
+    pub(crate) fn install_packages(&self, packages: &[&str]) -> Result<()> {
+        if version_of(self.program_command("apt-get")).is_err() {
             bail!("no apt here: install what your distribution has for `{}`", packages.join(" "));
         }
-        let Err(first) = self.install_listed(packages) else { return Ok(()) };
-        let mut error = first;
+        let Err(first_error) = self.install_listed(packages) else { return Ok(()) };
+        let mut error = first_error;
         if self.renewed.get().is_none() {
             println!("apt: renewing the package lists ({error:#})");
-            self.renew();
+            self.renew_lists();
             match self.install_listed(packages) {
                 Ok(()) => return Ok(()),
-                Err(again) => error = again,
+                Err(second_error) => error = second_error,
             }
         }
         if let Some(Err(renewing)) = self.renewed.get() {
@@ -58,7 +58,7 @@ impl Apt {
     /// Installs packages from the package lists as they are.
     fn install_listed(&self, packages: &[&str]) -> Result<()> {
         for package in packages {
-            ensure!(self.knows(package)?, "apt knows no package {package}");
+            ensure!(self.has_package(package)?, "apt knows no package {package}");
         }
         let mut command = self.apt_get("install");
         command.args(["--yes", "--no-install-recommends"]);
@@ -71,9 +71,9 @@ impl Apt {
 
     /// Whether the package lists have a package. apt treats an unknown name as a regular
     /// expression: `g++` would match, and install, every package with a `g` in its name.
-    fn knows(&self, package: &str) -> Result<bool> {
+    fn has_package(&self, package: &str) -> Result<bool> {
         let output = self
-            .program("apt-cache")
+            .program_command("apt-cache")
             .args(["show", "--no-all-versions", package])
             .output()
             .context("cannot run apt-cache")?;
@@ -84,7 +84,7 @@ impl Apt {
 
     /// Runs `apt-get update` and stores the result. A failure is no error yet, because the archive
     /// that failed may have none of the packages.
-    fn renew(&self) {
+    fn renew_lists(&self) {
         let mut command = self.apt_get("update");
         // Without the option it also succeeds if no archive could be reached.
         let ended = command.args(["--quiet", "-o", "APT::Update::Error-Mode=any"]).status();
@@ -101,7 +101,7 @@ impl Apt {
         command
     }
 
-    fn program(&self, name: &str) -> Command {
+    fn program_command(&self, name: &str) -> Command {
         let mut command = Command::new(name);
         command.env("PATH", &self.path);
         command
@@ -167,21 +167,21 @@ mod tests {
     #[test]
     fn good_lists_are_not_renewed() {
         let (dir, apt) = machine(Some("2"), Some("2"));
-        apt.install(&["tool++"]).unwrap();
+        apt.install_packages(&["tool++"]).unwrap();
         assert_eq!(log(dir.path()), "install ");
     }
 
     #[test]
     fn missing_lists_are_renewed() {
         let (dir, apt) = machine(None, Some("2"));
-        apt.install(&["tool++"]).unwrap();
+        apt.install_packages(&["tool++"]).unwrap();
         assert_eq!(log(dir.path()), "update install ");
     }
 
     #[test]
     fn lists_of_versions_that_are_gone_are_renewed() {
         let (dir, apt) = machine(Some("1"), Some("2"));
-        apt.install(&["tool++"]).unwrap();
+        apt.install_packages(&["tool++"]).unwrap();
         assert_eq!(log(dir.path()), "install update install ");
     }
 
@@ -189,7 +189,7 @@ mod tests {
     fn lists_are_renewed_once() {
         let (dir, apt) = machine(None, Some("2"));
         for _ in 0..2 {
-            let error = format!("{:#}", apt.install(&["other"]).unwrap_err());
+            let error = format!("{:#}", apt.install_packages(&["other"]).unwrap_err());
             assert_eq!(
                 error,
                 "apt knows no package other, also with new package lists: install `other` another way"
@@ -202,7 +202,7 @@ mod tests {
     fn lists_that_cannot_be_renewed_are_named() {
         let (dir, apt) = machine(None, None);
         for _ in 0..2 {
-            let error = format!("{:#}", apt.install(&["tool++"]).unwrap_err());
+            let error = format!("{:#}", apt.install_packages(&["tool++"]).unwrap_err());
             let begin =
                 "apt knows no package tool++, and the package lists cannot be renewed (apt-get";
             assert!(error.starts_with(begin), "{error}");
@@ -215,7 +215,7 @@ mod tests {
     fn another_package_manager_is_not_asked() {
         let dir = tempfile::tempdir().unwrap();
         let apt = Apt { path: dir.path().into(), renewed: OnceCell::new() };
-        let error = apt.install(&["one", "two"]).unwrap_err().to_string();
+        let error = apt.install_packages(&["one", "two"]).unwrap_err().to_string();
         assert_eq!(error, "no apt here: install what your distribution has for `one two`");
     }
 }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use uncore_trace_lab::capture::capture;
+use uncore_trace_lab::capture::capture_machine;
 
 use crate::fixture;
 
@@ -21,7 +21,7 @@ pub(crate) struct Args {
 
 /// Copies the files, and prints what to do with the result.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let (tree, pmus) = capture(&args.root)?;
+    let (tree, pmus) = capture_machine(&args.root)?;
     fixture::write_new(&tree, &args.file)?;
     let file = args.file.display();
     println!(

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 
 /// The first line of `TOOL --version`.
-pub(crate) fn version(tool: &str) -> Result<String> {
+pub(crate) fn tool_version(tool: &str) -> Result<String> {
     version_of(Command::new(tool))
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn as_root(tool: &str) -> Command {
 }
 
 /// Runs a command with its output shown; an exit code other than 0 is an error.
-pub(crate) fn succeed(command: &mut Command) -> Result<()> {
+pub(crate) fn run_checked(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
     ensure!(status.success(), "{command:?} failed: {status}");
     Ok(())
@@ -44,7 +44,7 @@ const SHOWN: usize = 20;
 
 /// Runs a command and returns its standard output and error; if it fails, the error has their last
 /// lines.
-pub(crate) fn quietly(command: &mut Command) -> Result<String> {
+pub(crate) fn run_quietly(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();

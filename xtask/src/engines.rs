@@ -72,28 +72,28 @@ pub(crate) type Answers = BTreeMap<String, Vec<Vec<Value>>>;
 /// Installs the engines, records and compares.
 pub(crate) fn run() -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "it records, so it must be run as root");
-    install(&[&NEW, &OLD])?;
+    install_engines(&[&NEW, &OLD])?;
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let run = dir.path().join("run/");
-    let program = target::debug()?;
-    record(&program, &run)?;
-    readers::compare(&program, &run)?;
+    let program = target::debug_binary()?;
+    record_tables(&program, &run)?;
+    readers::compare_readers(&program, &run)?;
     let tables = dir.path().join("tables.json");
-    let listed = ask(&NEW, &["schema".as_ref(), &run])?;
+    let listed = ask_engine(&NEW, &["schema".as_ref(), &run])?;
     fs::write(&tables, &listed).with_context(|| format!("cannot write {}", tables.display()))?;
-    let mut first: Option<(&str, Answers)> = None;
+    let mut reference: Option<(&str, Answers)> = None;
     for &(name, engine, venv) in ENGINES {
         let begin = Instant::now();
-        let text = ask(venv, &[engine.as_ref(), &run, &tables]).context(name)?;
+        let text = ask_engine(venv, &[engine.as_ref(), &run, &tables]).context(name)?;
         let answers: Answers = serde_json::from_str(&text)
             .with_context(|| format!("{name} answered what is not expected"))?;
         let took = begin.elapsed().as_secs_f64();
-        match &first {
+        match &reference {
             None => {
                 require_something(&answers)?;
-                first = Some((name, answers));
+                reference = Some((name, answers));
             }
-            Some((expected, wanted)) => compare((expected, wanted), (name, &answers))?,
+            Some((expected, wanted)) => compare_answers((expected, wanted), (name, &answers))?,
         }
         println!("engines: {name}: the same answers ({took:.1} s)");
     }
@@ -101,24 +101,24 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// Installs environments, and Java for Spark.
-pub(crate) fn install(venvs: &[&Venv]) -> Result<()> {
+pub(crate) fn install_engines(venvs: &[&Venv]) -> Result<()> {
     let apt = Apt::new();
     if version_of(Command::new("java")).is_err() {
         println!("engines: installing {}", JAVA.join(" "));
-        apt.install(JAVA)?;
+        apt.install_packages(JAVA)?;
     }
     for venv in venvs {
-        if let Err(error) = venv.look() {
+        if let Err(error) = venv.installed_packages() {
             println!("engines: {}: installing ({error:#})", venv.name);
-            venv.install(&apt).with_context(|| format!("cannot install: {}", venv.name))?;
+            venv.install_venv(&apt).with_context(|| format!("cannot install: {}", venv.name))?;
         }
-        println!("engines: {}", venv.look()?);
+        println!("engines: {}", venv.installed_packages()?);
     }
     Ok(())
 }
 
 /// A recording with all tables, with rows in each that a virtual machine can fill.
-fn record(program: &Path, run: &Path) -> Result<()> {
+fn record_tables(program: &Path, run: &Path) -> Result<()> {
     let mut command = Command::new(program);
     command.args(["record", "-p", "host", "--io", "--slices", "--cluster", "engines", "-o"]);
     command.arg(run).args([
@@ -127,18 +127,18 @@ fn record(program: &Path, run: &Path) -> Result<()> {
         "-c",
         "i=0; while [ $i -lt 500 ]; do /bin/true; i=$((i+1)); done; sleep 1",
     ]);
-    let ended = command.stderr(Stdio::piped()).output().context("cannot run the recorder")?;
-    let text = String::from_utf8_lossy(&ended.stderr);
+    let output = command.stderr(Stdio::piped()).output().context("cannot run the recorder")?;
+    let text = String::from_utf8_lossy(&output.stderr);
     // A loaded machine may lose records; the tables are still valid.
-    ensure!(matches!(ended.status.code(), Some(0 | 1)), "the recording failed: {text}");
+    ensure!(matches!(output.status.code(), Some(0 | 1)), "the recording failed: {text}");
     println!("{}", text.trim());
     Ok(())
 }
 
 /// The output of `engine.py`.
-fn ask(venv: &Venv, args: &[&Path]) -> Result<String> {
+fn ask_engine(venv: &Venv, args: &[&Path]) -> Result<String> {
     let script = workspace_root().join("tests/engines/engine.py");
-    let output = Command::new(venv.python()?)
+    let output = Command::new(venv.python_path()?)
         .arg(script)
         .args(args)
         .stdin(Stdio::null())
@@ -160,24 +160,24 @@ pub(crate) fn require_something(answers: &Answers) -> Result<()> {
 }
 
 /// Fails unless two engines gave equal answers.
-pub(crate) fn compare(
+pub(crate) fn compare_answers(
     (name, wanted): (&str, &Answers),
-    (other, found): (&str, &Answers),
+    (other_name, answers): (&str, &Answers),
 ) -> Result<()> {
     ensure!(
-        wanted.keys().eq(found.keys()),
-        "{name} and {other} were not asked the same: {:?}, {:?}",
+        wanted.keys().eq(answers.keys()),
+        "{name} and {other_name} were not asked the same: {:?}, {:?}",
         wanted.keys(),
-        found.keys()
+        answers.keys()
     );
     for (question, wanted) in wanted {
-        let found = found.get(question).map(Vec::as_slice).unwrap_or_default();
-        let same = wanted.len() == found.len()
-            && wanted.iter().zip(found).all(|(wanted, found)| is_same_row(wanted, found));
-        if !same {
+        let other_rows = answers.get(question).map(Vec::as_slice).unwrap_or_default();
+        let is_equal = wanted.len() == other_rows.len()
+            && wanted.iter().zip(other_rows).all(|(wanted, row)| is_same_row(wanted, row));
+        if !is_equal {
             bail!(
-                "{question}: {name} and {other} differ\n{}",
-                differing(wanted, found, name, other)
+                "{question}: {name} and {other_name} differ\n{}",
+                differing_rows(wanted, other_rows, name, other_name)
             );
         }
     }
@@ -185,41 +185,57 @@ pub(crate) fn compare(
 }
 
 /// The first rows that differ.
-fn differing(wanted: &[Vec<Value>], found: &[Vec<Value>], name: &str, other: &str) -> String {
+fn differing_rows(
+    wanted: &[Vec<Value>],
+    other_rows: &[Vec<Value>],
+    name: &str,
+    other_name: &str,
+) -> String {
     let text = |row: Option<&Vec<Value>>| {
         row.map_or_else(|| "no row".to_owned(), |row| Value::from(row.clone()).to_string())
     };
-    let rows = (0..wanted.len().max(found.len())).map(|at| (wanted.get(at), found.get(at)));
-    let differs = |(one, two): &(Option<&Vec<Value>>, Option<&Vec<Value>>)| match (one, two) {
-        (Some(one), Some(two)) => !is_same_row(one, two),
+    let rows = (0..wanted.len().max(other_rows.len()))
+        .map(|index| (wanted.get(index), other_rows.get(index)));
+    let differs = |(wanted_row, other_row): &(Option<&Vec<Value>>, Option<&Vec<Value>>)| match (
+        wanted_row, other_row,
+    ) {
+        (Some(wanted_row), Some(other_row)) => !is_same_row(wanted_row, other_row),
         _ => true,
     };
     let shown = rows.filter(differs).take(3);
-    let lines = shown.map(|(one, two)| format!("{name}: {}\n{other}: {}", text(one), text(two)));
+    let lines = shown.map(|(wanted_row, other_row)| {
+        format!("{name}: {}\n{other_name}: {}", text(wanted_row), text(other_row))
+    });
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn is_same_row(wanted: &[Value], found: &[Value]) -> bool {
+fn is_same_row(wanted: &[Value], other_cells: &[Value]) -> bool {
     let reals = wanted.iter().filter(|cell| cell.is_f64()).filter_map(Value::as_f64);
     let largest = reals.fold(0.0, |largest: f64, real| largest.max(real.abs()));
-    wanted.len() == found.len()
-        && wanted.iter().zip(found).all(|(one, two)| is_same(one, two, largest))
+    wanted.len() == other_cells.len()
+        && wanted
+            .iter()
+            .zip(other_cells)
+            .all(|(wanted_cell, other_cell)| is_same(wanted_cell, other_cell, largest))
 }
 
 /// Whether two values are equal; `largest` is the largest real number of the row.
-fn is_same(wanted: &Value, found: &Value, largest: f64) -> bool {
-    if let (Some(one), Some(two)) = (wanted.as_i64(), found.as_i64()) {
-        return one == two;
+fn is_same(wanted: &Value, other_value: &Value, largest: f64) -> bool {
+    if let (Some(wanted_int), Some(other_int)) = (wanted.as_i64(), other_value.as_i64()) {
+        return wanted_int == other_int;
     }
-    match (wanted.as_f64(), found.as_f64()) {
-        (Some(one), Some(two)) => is_near(one, two) || (one - two).abs() <= RESIDUE * largest,
-        _ => wanted == found,
+    match (wanted.as_f64(), other_value.as_f64()) {
+        (Some(wanted_real), Some(other_real)) => {
+            is_near(wanted_real, other_real)
+                || (wanted_real - other_real).abs() <= RESIDUE * largest
+        }
+        _ => wanted == other_value,
     }
 }
 
 /// Whether two sums are equal except for rounding.
-pub(crate) fn is_near(one: f64, two: f64) -> bool {
-    (one - two).abs() <= TOLERANCE * one.abs().max(two.abs())
+pub(crate) fn is_near(first_sum: f64, second_sum: f64) -> bool {
+    (first_sum - second_sum).abs() <= TOLERANCE * first_sum.abs().max(second_sum.abs())
 }
 
 #[cfg(test)]
@@ -248,13 +264,14 @@ mod tests {
         let answers = |value: f64| {
             Answers::from([("sum".to_owned(), vec![vec![json!("mem"), json!(value)]])])
         };
-        let error = compare(("DuckDB", &answers(2.0)), ("Spark 3.5", &answers(3.0))).unwrap_err();
+        let error =
+            compare_answers(("DuckDB", &answers(2.0)), ("Spark 3.5", &answers(3.0))).unwrap_err();
         let text = error.to_string();
         let wanted =
             "sum: DuckDB and Spark 3.5 differ\nDuckDB: [\"mem\",2.0]\nSpark 3.5: [\"mem\",3.0]";
         assert_eq!(text, wanted);
         let nothing = Answers::from([("sum".to_owned(), Vec::new())]);
-        assert!(compare(("DuckDB", &answers(2.0)), ("chdb", &nothing)).is_err());
+        assert!(compare_answers(("DuckDB", &answers(2.0)), ("chdb", &nothing)).is_err());
         assert!(require_something(&nothing).is_err());
     }
 }

@@ -29,23 +29,23 @@ pub(crate) struct Pack {
 }
 
 /// Makes the directory.
-pub(crate) fn unpack(args: &Unpack) -> Result<()> {
-    fixtures::read(&args.file)?.unpack(&args.dir)?;
+pub(crate) fn unpack_fixture(args: &Unpack) -> Result<()> {
+    fixtures::read_tree(&args.file)?.unpack_to(&args.dir)?;
     println!("unpack: look at it with `uncore-trace list --root {}`", args.dir.display());
     Ok(())
 }
 
 /// Makes the file.
-pub(crate) fn pack(args: &Pack) -> Result<()> {
-    let tree = Tree::pack(&args.dir)?;
+pub(crate) fn pack_fixture(args: &Pack) -> Result<()> {
+    let tree = Tree::pack_dir(&args.dir)?;
     write_new(&tree, &args.file)?;
-    println!("pack: {} files and links in {}", tree.entries().count(), args.file.display());
+    println!("pack: {} files and links in {}", tree.all_entries().count(), args.file.display());
     Ok(())
 }
 
 /// Writes the text of a tree to a file that must not exist.
 pub(crate) fn write_new(tree: &Tree, path: &Path) -> Result<()> {
     let open = OpenOptions::new().write(true).create_new(true).open(path);
-    open.and_then(|mut file| file.write_all(tree.render().as_bytes()))
+    open.and_then(|mut file| file.write_all(tree.to_text().as_bytes()))
         .with_context(|| format!("cannot write {}", path.display()))
 }

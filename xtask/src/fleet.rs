@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use crate::command::{last_lines, quietly};
+use crate::command::{last_lines, run_quietly};
 use crate::engines::{self, Answers, NEW};
 use crate::setup;
 use crate::venv::Venv;
@@ -125,7 +125,7 @@ struct Iceberg {
 
 /// Files of the hour.
 #[derive(Debug, Deserialize)]
-struct Size {
+struct HourSize {
     hosts: u32,
     bytes: f64,
     rows: f64,
@@ -133,71 +133,75 @@ struct Size {
 
 /// Writes the roll-ups and runs all checks.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    engines::install(&[&NEW, &HTTPFS, &WEED])?;
+    engines::install_engines(&[&NEW, &HTTPFS, &WEED])?;
     let dir = tempfile::tempdir().context("cannot make a directory")?;
-    let at = |name: &str| dir.path().join(name);
-    let root = at("small");
+    let path_of = |name: &str| dir.path().join(name);
+    let root = path_of("small");
     let begin = Instant::now();
-    generate(args, &root)?;
-    let size: Size = ask(&["size".as_ref(), &root])?;
+    generate_rollups(args, &root)?;
+    let size: HourSize = run_fleet_script(&["size".as_ref(), &root])?;
     let took = begin.elapsed().as_secs_f64();
     println!("fleet: {} hosts, {:.0} rows each ({took:.1} s)", size.hosts, size.rows);
 
     for &(name, engine) in COMPACTING {
-        let compacted: Compacted = ask(&["compact".as_ref(), engine.as_ref(), &root, &at(engine)])
-            .with_context(|| format!("{name} made no large files"))?;
-        compacted.check().with_context(|| format!("large files of {name}"))?;
+        let compacted: Compacted =
+            run_fleet_script(&["compact".as_ref(), engine.as_ref(), &root, &path_of(engine)])
+                .with_context(|| format!("{name} made no large files"))?;
+        compacted.check_compaction().with_context(|| format!("large files of {name}"))?;
         println!("fleet: {name}: {compacted}");
     }
-    let versions: Versions = ask(&["versions".as_ref(), &root, &at("versions")])?;
-    versions.check()?;
+    let versions: Versions = run_fleet_script(&["versions".as_ref(), &root, &path_of("versions")])?;
+    versions.check_versions()?;
     println!("fleet: older and newer files: the same sums, and what they lack is said");
 
-    let mut first: Option<(&str, Asked)> = None;
+    let mut reference: Option<(&str, Asked)> = None;
     let mut figures = Vec::new();
     for &(name, engine) in ENGINES {
         let begin = Instant::now();
-        let [by_duckdb, by_spark, versions] = ["duckdb", "spark", "versions"].map(at);
+        let [by_duckdb, by_spark, versions] = ["duckdb", "spark", "versions"].map(path_of);
         let args = ["ask".as_ref(), engine.as_ref(), &*root, &*by_duckdb, &*by_spark, &*versions];
-        let asked: Asked = ask(&args).with_context(|| format!("{name} did not answer"))?;
-        asked.check().context(name)?;
-        match &first {
+        let asked: Asked =
+            run_fleet_script(&args).with_context(|| format!("{name} did not answer"))?;
+        asked.check_answers().context(name)?;
+        match &reference {
             None => engines::require_something(&asked.answers)?,
             Some((expected, wanted)) => {
-                engines::compare((expected, &wanted.answers), (name, &asked.answers))?;
+                engines::compare_answers((expected, &wanted.answers), (name, &asked.answers))?;
             }
         }
         println!("fleet: {name}: the same answers ({:.1} s)", begin.elapsed().as_secs_f64());
-        for it in &asked.pruned {
-            println!("fleet: {name}: {}: {} of {}", it.what, it.read, it.all);
+        for pruned in &asked.pruned {
+            println!("fleet: {name}: {}: {} of {}", pruned.what, pruned.read, pruned.all);
         }
         figures.push((name, asked.seconds.clone(), asked.large_seconds.clone()));
-        first.get_or_insert((name, asked));
+        reference.get_or_insert((name, asked));
     }
 
     let iceberg: Iceberg =
-        ask(&["iceberg".as_ref(), &root, &at("duckdb"), &at("iceberg")]).context("Iceberg")?;
-    iceberg.check().context("Iceberg")?;
+        run_fleet_script(&["iceberg".as_ref(), &root, &path_of("duckdb"), &path_of("iceberg")])
+            .context("Iceberg")?;
+    iceberg.check_tables().context("Iceberg")?;
     let (planned, every, _) = iceberg.files;
     println!("fleet: Iceberg: the same sums, {planned} of {every} files read for an hour");
-    for (what, why) in &iceberg.refused {
-        let why: String = why.iter().flat_map(|it| it.chars()).take(120).collect();
-        println!("fleet: Iceberg: refused: {what}: {why}");
+    for (file_kind, why) in &iceberg.refused {
+        let why: String = why.iter().flat_map(|text| text.chars()).take(120).collect();
+        println!("fleet: Iceberg: refused: {file_kind}: {why}");
     }
-    for kind in ["directory", "moto", "seaweedfs"] {
-        let said: Vec<String> = in_store(kind, &root, &at(kind)).context(kind)?;
-        for line in said {
-            println!("fleet: {kind}: {line}");
+    for store in ["directory", "moto", "seaweedfs"] {
+        let store_lines: Vec<String> =
+            run_in_store(store, &root, &path_of(store)).context(store)?;
+        for line in store_lines {
+            println!("fleet: {store}: {line}");
         }
     }
-    report(&size, args, &figures);
+    print_report(&size, args, &figures);
     Ok(())
 }
 
 impl Compacted {
-    fn check(&self) -> Result<()> {
-        let (before, after) = self.files;
-        ensure!(after < before, "{before} files became {after}");
+    fn check_compaction(&self) -> Result<()> {
+        let (files_before, files_after) = self.files;
+        ensure!(files_after < files_before, "{files_before} files became {files_after}");
         for (column, with_values, with_filter, _) in &self.bloom.columns {
             ensure!(*with_values > 0, "no row group has a {column}");
             ensure!(
@@ -219,10 +223,10 @@ impl Compacted {
 impl std::fmt::Display for Compacted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let pods = self.bloom.columns.iter().find(|(name, ..)| name == "pod");
-        let (before, after) = self.files;
+        let (files_before, files_after) = self.files;
         write!(
             f,
-            "{before} files became {after} of {:.1} MB in {:.1} s, the same sums; a pod is in the range of {} of \
+            "{files_before} files became {files_after} of {:.1} MB in {:.1} s, the same sums; a pod is in the range of {} of \
              {} row groups, and by the bloom filter in {}",
             self.bytes / 1e6,
             self.seconds,
@@ -235,7 +239,7 @@ impl std::fmt::Display for Compacted {
 
 impl Asked {
     /// Checks that files were skipped, and that large files give the same answers as small ones.
-    fn check(&self) -> Result<()> {
+    fn check_answers(&self) -> Result<()> {
         let small = self
             .answers
             .iter()
@@ -246,32 +250,35 @@ impl Asked {
             let large = self.answers.iter().filter_map(|(name, rows)| {
                 Some((name.strip_suffix(&end)?.to_owned(), rows.clone()))
             });
-            engines::compare(("small files", &small), ("large files", &large.collect()))?;
+            engines::compare_answers(("small files", &small), ("large files", &large.collect()))?;
         }
         ensure!(self.pruned.len() >= 2, "it does not say what it read");
-        for Pruned { what, read, most, all } in &self.pruned {
-            ensure!(*read > 0, "{what}: nothing was read");
-            ensure!(most < all, "{what}: there is nothing to leave out: {most} of {all}");
-            ensure!(read <= most, "{what}: {read} of {all} were read, and {most} are enough");
+        for Pruned { what: question, read, most: limit, all: total } in &self.pruned {
+            ensure!(*read > 0, "{question}: nothing was read");
+            ensure!(limit < total, "{question}: there is nothing to leave out: {limit} of {total}");
+            ensure!(
+                read <= limit,
+                "{question}: {read} of {total} were read, and {limit} are enough"
+            );
         }
         Ok(())
     }
 }
 
 impl Versions {
-    fn check(&self) -> Result<()> {
-        let (expected, found) = self.sums;
+    fn check_versions(&self) -> Result<()> {
+        let (expected, queried) = self.sums;
         ensure!(
-            engines::is_near(expected, found) && expected > 0.0,
-            "older and newer files: {found} GB of {expected} were found"
+            engines::is_near(expected, queried) && expected > 0.0,
+            "older and newer files: {queried} GB of {expected} were found"
         );
-        let said: BTreeMap<&str, &str> =
+        let lacking_columns: BTreeMap<&str, &str> =
             self.said.iter().map(|(version, lacks)| (version.as_str(), lacks.as_str())).collect();
-        let older = said.get("0").copied().unwrap_or_default();
+        let older = lacking_columns.get("0").copied().unwrap_or_default();
         ensure!(
             self.said.len() == 3
                 && older.contains("peak_direction, pod")
-                && said.get("99") == Some(&""),
+                && lacking_columns.get("99") == Some(&""),
             "versions.sql says {:?}",
             self.said
         );
@@ -280,18 +287,18 @@ impl Versions {
 }
 
 impl Iceberg {
-    fn check(&self) -> Result<()> {
+    fn check_tables(&self) -> Result<()> {
         let (planned, every, large) = self.files;
         ensure!(planned == large, "{planned} of {every} files are read for an hour, not {large}");
-        for (what, found, expected) in &self.sums {
+        for (sum_name, in_table, expected) in &self.sums {
             ensure!(
-                engines::is_near(*found, *expected) && *found > 0.0,
-                "{what}: {found} in the table, {expected} in the files"
+                engines::is_near(*in_table, *expected) && *in_table > 0.0,
+                "{sum_name}: {in_table} in the table, {expected} in the files"
             );
         }
         ensure!(self.twice == 0, "{} files were added a second time", self.twice);
-        for (what, why) in &self.refused {
-            ensure!(why.is_some(), "a file is not refused: {what}");
+        for (file_kind, why) in &self.refused {
+            ensure!(why.is_some(), "a file is not refused: {file_kind}");
         }
         ensure!(
             self.lost == 0,
@@ -301,31 +308,33 @@ impl Iceberg {
     }
 }
 
-fn generate(args: &Args, root: &Path) -> Result<()> {
+fn generate_rollups(args: &Args, root: &Path) -> Result<()> {
     let tests = workspace_root().join("tests/fleet");
-    let mut command = Command::new(NEW.python()?);
+    let mut command = Command::new(NEW.python_path()?);
     command.arg(tests.join("generate.py"));
     command.args([tests.join("seed/fabric.parquet"), tests.join("seed/seen.parquet")]);
     command.arg(root).arg("--hosts").arg(args.hosts.to_string());
     command.arg("--window").arg(args.window.to_string());
-    quietly(&mut command).context("cannot write roll-ups")?;
+    run_quietly(&mut command).context("cannot write roll-ups")?;
     Ok(())
 }
 
 /// The output of `fleet.py`.
-fn ask<T: DeserializeOwned>(args: &[&Path]) -> Result<T> {
+fn run_fleet_script<T: DeserializeOwned>(args: &[&Path]) -> Result<T> {
     run_script(
-        Command::new(NEW.python()?).arg(workspace_root().join("tests/fleet/fleet.py")).args(args),
+        Command::new(NEW.python_path()?)
+            .arg(workspace_root().join("tests/fleet/fleet.py"))
+            .args(args),
     )
 }
 
 /// Compaction, registration and questions on a store, by `bucket.py`.
-fn in_store(kind: &str, root: &Path, dir: &Path) -> Result<Vec<String>> {
-    let mut command = Command::new(NEW.python()?);
-    command.arg(workspace_root().join("tests/fleet/bucket.py")).arg(kind).args([root, dir]);
-    if kind != "directory" {
-        command.env("MOTO", setup::python()?).env("HTTPFS", HTTPFS.python()?);
-        command.env("WEED", WEED.python()?.with_file_name("weed"));
+fn run_in_store(store: &str, root: &Path, dir: &Path) -> Result<Vec<String>> {
+    let mut command = Command::new(NEW.python_path()?);
+    command.arg(workspace_root().join("tests/fleet/bucket.py")).arg(store).args([root, dir]);
+    if store != "directory" {
+        command.env("MOTO", setup::readers_python()?).env("HTTPFS", HTTPFS.python_path()?);
+        command.env("WEED", WEED.python_path()?.with_file_name("weed"));
     }
     run_script(&mut command)
 }
@@ -340,9 +349,9 @@ fn run_script<T: DeserializeOwned>(command: &mut Command) -> Result<T> {
 }
 
 /// Figures for docs/fleet.md.
-fn report(size: &Size, args: &Args, figures: &[(&str, Times, Times)]) {
-    let Size { hosts, bytes, rows } = size;
-    let many = MANY_HOSTS / f64::from(*hosts);
+fn print_report(size: &HourSize, args: &Args, figures: &[(&str, Times, Times)]) {
+    let HourSize { hosts, bytes, rows } = size;
+    let scale = MANY_HOSTS / f64::from(*hosts);
     println!(
         "\n{hosts} hosts, windows of {} s: {rows:.0} rows and {bytes:.0} bytes a host-hour, {:.1} bytes a row",
         args.window,
@@ -356,8 +365,10 @@ fn report(size: &Size, args: &Args, figures: &[(&str, Times, Times)]) {
     for question in questions {
         let cell = |(_, small, large): &(&str, Times, Times)| {
             let (elapsed, cpu) = small.get(question).copied().unwrap_or_default();
-            let large = large.get(question).map_or_else(String::new, |it| format!("; {:.2}", it.1));
-            format!("{elapsed:.2}, {cpu:.2}{large}; {:.0}", cpu * many)
+            let large = large
+                .get(question)
+                .map_or_else(String::new, |large_times| format!("; {:.2}", large_times.1));
+            format!("{elapsed:.2}, {cpu:.2}{large}; {:.0}", cpu * scale)
         };
         let cells: Vec<String> = figures.iter().map(cell).collect();
         println!("| `{question}` | {} |", cells.join(" | "));

@@ -14,7 +14,7 @@ use uncore_trace_lab::capture::PMUS;
 use uncore_trace_lab::fixtures;
 use uncore_trace_lab::tree::Entry;
 
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::target;
 
 /// Options of `cargo xtask fuzz`.
@@ -71,31 +71,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         named => named.iter().map(String::as_str).collect(),
     };
     for name in names {
-        run_one(name, args.seconds).with_context(|| format!("fuzz target {name}"))?;
+        run_target(name, args.seconds).with_context(|| format!("fuzz target {name}"))?;
     }
     Ok(())
 }
 
-fn run_one(name: &str, seconds: u32) -> Result<()> {
+fn run_target(name: &str, seconds: u32) -> Result<()> {
     let known = SEEDS.iter().find(|(known, _)| *known == name);
     let known = known.map(|(_, seeds)| seeds);
     let names = || SEEDS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let seeds =
         known.with_context(|| format!("there is none of this name; there are {}", names()))?;
-    let found = target::dir()?.join("fuzz").join(name);
-    let failed = target::dir()?.join("fuzz").join(format!("{name}-failed"));
-    for dir in [&found, &failed] {
+    let corpus_dir = target::target_dir()?.join("fuzz").join(name);
+    let failed = target::target_dir()?.join("fuzz").join(format!("{name}-failed"));
+    for dir in [&corpus_dir, &failed] {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
-    let mut command = target::cargo();
+    let mut command = target::cargo_command();
     // Without a sanitizer a stable compiler is enough, and the parsers have no unsafe code. An
     // unoptimized build takes a third of the time, and checks for overflow.
     command.args(["fuzz", "run", "--fuzz-dir", "tests/fuzz", "--dev", "--sanitizer", "none", name]);
-    command.arg(&found);
+    command.arg(&corpus_dir);
     let unpacked = tempfile::tempdir().context("cannot make a temporary directory")?;
     match seeds {
         Seeds::Dir(dir) => command.arg(workspace_root().join(dir)),
-        Seeds::OfPmus(dir) => command.arg(of_pmus(dir, unpacked.path())?),
+        Seeds::OfPmus(dir) => command.arg(write_pmu_seeds(dir, unpacked.path())?),
     };
     command.arg("--");
     command.arg(format!("-max_total_time={seconds}"));
@@ -109,30 +109,30 @@ fn run_one(name: &str, seconds: u32) -> Result<()> {
     command.arg(format!("-timeout={TIMEOUT}"));
     command.arg(format!("-artifact_prefix={}/", failed.display()));
     command.args(["-print_final_stats=1", "-verbosity=0"]).current_dir(workspace_root());
-    let said = quietly(&mut command)?;
-    let inputs = said.lines().find_map(|line| line.strip_prefix(EXECUTED)).unwrap_or("?").trim();
+    let output = run_quietly(&mut command)?;
+    let inputs = output.lines().find_map(|line| line.strip_prefix(EXECUTED)).unwrap_or("?").trim();
     println!("fuzz: {name}: {inputs} inputs: ok");
     Ok(())
 }
 
-/// Writes the distinct files that captured PMUs have in their directory `name` to `to`.
-fn of_pmus<'a>(name: &str, to: &'a Path) -> Result<&'a Path> {
-    let mut found = BTreeSet::new();
+/// Writes the distinct files that captured PMUs have in their directory `name` to `seed_dir`.
+fn write_pmu_seeds<'a>(name: &str, seed_dir: &'a Path) -> Result<&'a Path> {
+    let mut contents = BTreeSet::new();
     for machine in fixtures::names()? {
-        for (path, entry) in fixtures::machine(&machine)?.entries() {
+        for (path, entry) in fixtures::machine(&machine)?.all_entries() {
             if let Entry::File(bytes) = entry
                 && path.starts_with(PMUS)
                 && path.parent().is_some_and(|dir| dir.ends_with(name))
             {
-                found.insert(bytes.clone());
+                contents.insert(bytes.clone());
             }
         }
     }
-    ensure!(!found.is_empty(), "no captured PMU has {name}");
-    for (number, bytes) in found.iter().enumerate() {
-        fs::write(to.join(number.to_string()), bytes).context("cannot write the seeds")?;
+    ensure!(!contents.is_empty(), "no captured PMU has {name}");
+    for (number, bytes) in contents.iter().enumerate() {
+        fs::write(seed_dir.join(number.to_string()), bytes).context("cannot write the seeds")?;
     }
-    Ok(to)
+    Ok(seed_dir)
 }
 
 #[cfg(test)]
@@ -143,12 +143,12 @@ mod tests {
     fn seeds_are_of_all_captured_pmus() {
         for (name, text, least) in [("events", "event=0x2", 300), ("format", "config:0-7", 30)] {
             let dir = tempfile::tempdir().unwrap();
-            of_pmus(name, dir.path()).unwrap();
+            write_pmu_seeds(name, dir.path()).unwrap();
             let files = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path());
             let texts: Vec<_> = files.map(|file| fs::read_to_string(file).unwrap()).collect();
             assert!(texts.len() >= least, "{name}: {}", texts.len());
             assert!(texts.iter().any(|found| found.trim() == text), "{name}: {texts:?}");
         }
-        assert!(of_pmus("nothing", Path::new("/nonexistent")).is_err());
+        assert!(write_pmu_seeds("nothing", Path::new("/nonexistent")).is_err());
     }
 }

@@ -32,13 +32,13 @@ mod verifier;
 /// The project's own tasks
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask")]
-struct Cli {
+struct XtaskCli {
     #[command(subcommand)]
-    task: Task,
+    task: XtaskTask,
 }
 
 #[derive(Debug, Subcommand)]
-enum Task {
+enum XtaskTask {
     /// Compile the BPF programs and renew the committed object
     Bpf {
         /// Only fail if the committed object is not what the sources compile to
@@ -49,7 +49,7 @@ enum Task {
     Capture(capture::Args),
     /// Measure what recording costs
     #[command(subcommand)]
-    Bench(bench::Bench),
+    Bench(bench::BenchTask),
     /// Make the static programs and packages that are given to others, and test them
     Dist(dist::Args),
     /// Compare what Spark, `ClickHouse`, `DuckDB`, Polars and pandas answer about a recording, and
@@ -85,7 +85,7 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().task) {
+    match run(XtaskCli::parse().task) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask: {error:#}");
@@ -94,26 +94,26 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(task: Task) -> Result<()> {
+fn run(task: XtaskTask) -> Result<()> {
     match task {
-        Task::Bpf { check } => bpf::run(check),
-        Task::Capture(args) => capture::run(&args),
-        Task::Bench(bench) => bench::run(&bench),
-        Task::Dist(args) => dist::run(&args),
-        Task::Engines => engines::run(),
-        Task::Fleet(args) => fleet::run(&args),
-        Task::Fuzz(args) => fuzz::run(&args),
-        Task::Import(import) => import::run(&import),
-        Task::Lab(args) => lab::run(&args),
-        Task::Man => man::run(),
-        Task::Oracle(args) => oracle::run(&args),
-        Task::Pack(args) => fixture::pack(&args),
-        Task::Pictures(args) => pictures::run(&args),
-        Task::Samples(args) => samples::run(&args),
-        Task::Setup(args) => setup::run(&args),
-        Task::Soak(args) => soak::run(&args),
-        Task::Unpack(args) => fixture::unpack(&args),
-        Task::Verifier(args) => verifier::run(&args),
+        XtaskTask::Bpf { check } => bpf::run(check),
+        XtaskTask::Capture(args) => capture::run(&args),
+        XtaskTask::Bench(bench) => bench::run(&bench),
+        XtaskTask::Dist(args) => dist::run(&args),
+        XtaskTask::Engines => engines::run(),
+        XtaskTask::Fleet(args) => fleet::run(&args),
+        XtaskTask::Fuzz(args) => fuzz::run(&args),
+        XtaskTask::Import(import) => import::run(&import),
+        XtaskTask::Lab(args) => lab::run(&args),
+        XtaskTask::Man => man::run(),
+        XtaskTask::Oracle(args) => oracle::run(&args),
+        XtaskTask::Pack(args) => fixture::pack_fixture(&args),
+        XtaskTask::Pictures(args) => pictures::run(&args),
+        XtaskTask::Samples(args) => samples::run(&args),
+        XtaskTask::Setup(args) => setup::run(&args),
+        XtaskTask::Soak(args) => soak::run(&args),
+        XtaskTask::Unpack(args) => fixture::unpack_fixture(&args),
+        XtaskTask::Verifier(args) => verifier::run(&args),
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
                 let words = line.split_whitespace().map(|word| word.trim_matches('"'));
                 // Of a variable of the shell the task is what can be checked.
                 let words = words.take_while(|word| !word.starts_with('$'));
-                let parsed = Cli::try_parse_from(["xtask"].into_iter().chain(words));
+                let parsed = XtaskCli::try_parse_from(["xtask"].into_iter().chain(words));
                 parsed.unwrap_or_else(|error| panic!("{file}: {line}: {error}"));
                 tried += 1;
             }

@@ -10,6 +10,6 @@ use crate::command;
 pub(crate) fn run() -> Result<()> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "--locked", "--package", "uncore-trace", "--lib", "cmd::manual"]);
-    command::quietly(cargo.env("UPDATE_DOCS", "1"))?;
+    command::run_quietly(cargo.env("UPDATE_DOCS", "1"))?;
     Ok(())
 }

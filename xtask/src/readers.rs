@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use crate::command::{last_lines, quietly};
+use crate::command::{last_lines, run_quietly};
 use crate::engines::{self, Answers, NEW};
 use crate::venv::Venv;
 
@@ -88,8 +88,8 @@ const PLAIN_FILES: &[&str] = &[
 ];
 
 /// Reads the samples, the recording `run`, and a roll-up that `program` makes of a sample.
-pub(crate) fn compare(program: &Path, run: &Path) -> Result<()> {
-    install()?;
+pub(crate) fn compare_readers(program: &Path, run: &Path) -> Result<()> {
+    install_readers()?;
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let samples = workspace_root().join("samples");
     let mut files = vec![samples.join("vm.parquet"), roll_up(program, &samples, dir.path())?];
@@ -98,7 +98,7 @@ pub(crate) fn compare(program: &Path, run: &Path) -> Result<()> {
     }
     let kinds = dir.path().join("kinds.json");
     let arguments: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
-    let text = ask(&NEW, "kinds", &arguments)?;
+    let text = ask_reader(&NEW, "kinds", &arguments)?;
     fs::write(&kinds, &text).with_context(|| format!("cannot write {}", kinds.display()))?;
     let mut tables: BTreeMap<String, Value> =
         serde_json::from_str(&text).context("the kinds of columns are not what is expected")?;
@@ -107,26 +107,27 @@ pub(crate) fn compare(program: &Path, run: &Path) -> Result<()> {
     let text = serde_json::to_string(&tables).context("cannot write the kinds of columns")?;
     fs::write(&plain, text).with_context(|| format!("cannot write {}", plain.display()))?;
 
-    let mut first: Option<(String, Answers)> = None;
+    let mut reference: Option<(String, Answers)> = None;
     for reader in READERS {
         let begin = Instant::now();
         let name = format!("{} {}", reader.name, reader.version);
         let is_partial = reader.function == WITHOUT_DELTAS;
         let list = if is_partial { &plain } else { &kinds };
-        let text = ask(&reader.venv, reader.function, &[list.as_path()]).context(name.clone())?;
+        let text =
+            ask_reader(&reader.venv, reader.function, &[list.as_path()]).context(name.clone())?;
         let answers: Answers = serde_json::from_str(&text)
             .with_context(|| format!("{name} answered what is not expected"))?;
         let took = begin.elapsed().as_secs_f64();
         let count = answers.len();
-        match &first {
+        match &reference {
             None => {
                 engines::require_something(&answers)?;
-                first = Some((name.clone(), answers));
+                reference = Some((name.clone(), answers));
             }
             Some((expected, wanted)) => {
                 let mut wanted = wanted.clone();
                 wanted.retain(|file, _| tables.contains_key(file) || !is_partial);
-                engines::compare((expected, &wanted), (&name, &answers))?;
+                engines::compare_answers((expected, &wanted), (&name, &answers))?;
             }
         }
         println!("engines: {name}: the same sums of {count} files ({took:.1} s)");
@@ -134,10 +135,10 @@ pub(crate) fn compare(program: &Path, run: &Path) -> Result<()> {
     Ok(())
 }
 
-fn install() -> Result<()> {
+fn install_readers() -> Result<()> {
     let is_alone = |venv: &&Venv| venv.name != NEW.name;
     let alone = READERS.iter().map(|reader| &reader.venv).filter(is_alone);
-    let missing: Vec<&Venv> = alone.filter(|venv| venv.look().is_err()).collect();
+    let missing: Vec<&Venv> = alone.filter(|venv| venv.installed_packages().is_err()).collect();
     // pip waits for the network most of the time.
     let results = thread::scope(|scope| {
         let threads = missing.into_iter().map(|venv| {
@@ -161,7 +162,7 @@ fn roll_up(program: &Path, samples: &Path, dir: &Path) -> Result<PathBuf> {
     let hours = dir.join("hours");
     let mut command = Command::new(program);
     command.arg("rollup").arg(samples.join("grace")).args(["--window", "1s", "-o"]).arg(&hours);
-    quietly(&mut command)?;
+    run_quietly(&mut command)?;
     let mut below = hours;
     while below.is_dir() {
         let mut entries = fs::read_dir(&below)
@@ -192,9 +193,9 @@ fn has_no_deltas(file: &str) -> bool {
 }
 
 /// The output of `reader.py`.
-fn ask(venv: &Venv, what: &str, files: &[&Path]) -> Result<String> {
-    let mut command = Command::new(venv.python()?);
-    command.arg(workspace_root().join("tests/engines/reader.py")).arg(what).args(files);
+fn ask_reader(venv: &Venv, function: &str, files: &[&Path]) -> Result<String> {
+    let mut command = Command::new(venv.python_path()?);
+    command.arg(workspace_root().join("tests/engines/reader.py")).arg(function).args(files);
     // What a reader says of its own future is not about this project.
     command.env("PYTHONWARNINGS", "ignore").stdin(Stdio::null());
     let output = command.output().context("cannot run Python")?;
@@ -208,7 +209,7 @@ fn ask(venv: &Venv, what: &str, files: &[&Path]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pictures::screens::between;
+    use crate::pictures::screens::replace_between;
 
     /// The documents that name the versions.
     const DOCUMENTS: &[&str] = &["docs/tables.md", "python/README.md"];
@@ -235,7 +236,7 @@ mod tests {
         for document in DOCUMENTS {
             let path = workspace_root().join(document);
             let text = fs::read_to_string(&path).unwrap();
-            let renewed = between(&text, "readers", &versions()).unwrap();
+            let renewed = replace_between(&text, "readers", &versions()).unwrap();
             if std::env::var_os("UPDATE_DOCS").is_some() {
                 fs::write(&path, &renewed).unwrap();
             }

@@ -21,9 +21,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::pictures::host::Tenants;
-use crate::pictures::screens::between;
+use crate::pictures::screens::replace_between;
 use crate::{lab, setup, target};
 
 /// Machine and scenario of `samples/grace`.
@@ -59,48 +59,54 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let samples = workspace_root().join("samples");
     let (grace, vm) = (samples.join("grace"), samples.join("vm.parquet"));
     if !args.no_lab {
-        copy(&lab::checked(MACHINE, SCENARIO)?.join(SCENARIO).join("run"), &grace)?;
+        copy_recording(
+            &lab::run_checked_scenario(MACHINE, SCENARIO)?.join(SCENARIO).join("run"),
+            &grace,
+        )?;
     }
-    let program = target::debug()?;
-    record(&program, &vm)?;
+    let program = target::debug_binary()?;
+    record_vm(&program, &vm)?;
     for (sample, largest) in [(&grace, LARGEST_GRACE), (&vm, LARGEST_VM)] {
         for subcommand in ["check", "report"] {
-            quietly(Command::new(&program).arg(subcommand).arg(sample))?;
+            run_quietly(Command::new(&program).arg(subcommand).arg(sample))?;
         }
-        let bytes = size(sample)?;
+        let bytes = total_bytes(sample)?;
         ensure!(bytes <= largest, "{} has {bytes} bytes, more than {largest}", sample.display());
         println!("samples: {}: {bytes} bytes", sample.display());
     }
-    let table = table(&[Facts::of(&grace)?, Facts::of(&vm)?]);
+    let table = facts_table(&[Facts::read_facts(&grace)?, Facts::read_facts(&vm)?]);
     let readme = samples.join("README.md");
     let text =
         fs::read_to_string(&readme).with_context(|| format!("cannot read {}", readme.display()))?;
     let renewed =
-        between(&text, "made", &table).context("samples/README.md has no <!-- made -->")?;
+        replace_between(&text, "made", &table).context("samples/README.md has no <!-- made -->")?;
     fs::write(&readme, renewed).with_context(|| format!("cannot write {}", readme.display()))
 }
 
 /// Replaces a directory by the files of a recording.
-fn copy(run: &Path, to: &Path) -> Result<()> {
-    if to.exists() {
-        fs::remove_dir_all(to).with_context(|| format!("cannot remove {}", to.display()))?;
+fn copy_recording(run: &Path, target_dir: &Path) -> Result<()> {
+    if target_dir.exists() {
+        fs::remove_dir_all(target_dir)
+            .with_context(|| format!("cannot remove {}", target_dir.display()))?;
     }
-    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
-    for file in files(run)? {
-        publish(&file, &to.join(file.file_name().unwrap_or_default()))?;
+    fs::create_dir_all(target_dir)
+        .with_context(|| format!("cannot make {}", target_dir.display()))?;
+    for file in list_files(run)? {
+        publish_file(&file, &target_dir.join(file.file_name().unwrap_or_default()))?;
     }
     Ok(())
 }
 
 /// Copies a file; everybody may read the copy.
-fn publish(file: &Path, to: &Path) -> Result<()> {
-    fs::copy(file, to).with_context(|| format!("cannot write {}", to.display()))?;
-    fs::set_permissions(to, fs::Permissions::from_mode(0o644))
-        .with_context(|| format!("cannot set the mode of {}", to.display()))
+fn publish_file(file: &Path, target_path: &Path) -> Result<()> {
+    fs::copy(file, target_path)
+        .with_context(|| format!("cannot write {}", target_path.display()))?;
+    fs::set_permissions(target_path, fs::Permissions::from_mode(0o644))
+        .with_context(|| format!("cannot set the mode of {}", target_path.display()))
 }
 
 /// The files of a directory, or the file itself.
-fn files(sample: &Path) -> Result<Vec<PathBuf>> {
+fn list_files(sample: &Path) -> Result<Vec<PathBuf>> {
     if sample.is_file() {
         return Ok(vec![sample.to_owned()]);
     }
@@ -111,15 +117,15 @@ fn files(sample: &Path) -> Result<Vec<PathBuf>> {
         .collect()
 }
 
-fn size(sample: &Path) -> Result<u64> {
-    files(sample)?.iter().try_fold(0, |sum, file| {
-        let its = fs::metadata(file).with_context(|| format!("no {}", file.display()))?;
-        Ok(sum + its.len())
+fn total_bytes(sample: &Path) -> Result<u64> {
+    list_files(sample)?.iter().try_fold(0, |sum, file| {
+        let metadata = fs::metadata(file).with_context(|| format!("no {}", file.display()))?;
+        Ok(sum + metadata.len())
     })
 }
 
 /// Records this machine while programs run in cgroups.
-fn record(program: &Path, to: &Path) -> Result<()> {
+fn record_vm(program: &Path, target_path: &Path) -> Result<()> {
     let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
     let _tenants = Tenants::start(CGROUP)?;
     // The program is found in PATH, so that the recorded command line has no path of this machine.
@@ -129,8 +135,8 @@ fn record(program: &Path, to: &Path) -> Result<()> {
     let script = format!("echo {HOST} > /proc/sys/kernel/hostname && exec {VM}");
     let mut command = Command::new("unshare");
     command.args(["--uts", "sh", "-c", &script]).env("PATH", path).current_dir(dir.path());
-    quietly(&mut command)?;
-    publish(&dir.path().join("vm.parquet"), to)
+    run_quietly(&mut command)?;
+    publish_file(&dir.path().join("vm.parquet"), target_path)
 }
 
 /// What a recording says of itself.
@@ -141,18 +147,19 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(sample: &Path) -> Result<Self> {
-        let all = files(sample)?;
+    fn read_facts(sample: &Path) -> Result<Self> {
+        let sample_files = list_files(sample)?;
         let name = sample.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let fabric =
             if sample.is_dir() { sample.join("fabric.parquet") } else { sample.to_owned() };
-        let json = quietly(Command::new(setup::python()?).args(["-c", METADATA]).arg(fabric))?;
+        let json =
+            run_quietly(Command::new(setup::readers_python()?).args(["-c", METADATA]).arg(fabric))?;
         let metadata = serde_json::from_str(&json).context("the metadata are no JSON")?;
-        let kb = size(sample)?.div_ceil(1000);
-        let size = if all.len() == 1 {
+        let kb = total_bytes(sample)?.div_ceil(1000);
+        let size = if sample_files.len() == 1 {
             format!("{kb} kB")
         } else {
-            format!("{kb} kB in {} files", all.len())
+            format!("{kb} kB in {} files", sample_files.len())
         };
         Ok(Self { name, size, metadata })
     }
@@ -162,7 +169,7 @@ impl Facts {
     }
 
     /// Begin, to the minute, UTC.
-    fn begin(&self) -> String {
+    fn begin_text(&self) -> String {
         let clocks: Value = serde_json::from_str(self.get("clocks")).unwrap_or_default();
         let begin =
             clocks[0]["wall_ns"].as_i64().and_then(|ns| Timestamp::from_nanosecond(ns.into()).ok());
@@ -171,21 +178,23 @@ impl Facts {
 }
 
 /// The rows of the table of `samples/README.md`, a column for each sample.
-fn table(samples: &[Facts]) -> String {
+fn facts_table(samples: &[Facts]) -> String {
     let row = |name: &str, cell: &dyn Fn(&Facts) -> String| {
         let cells: Vec<String> = samples.iter().map(cell).collect();
         format!("| {name} | {} |\n", cells.join(" | "))
     };
     [
-        row("", &|it| format!("`{}`", it.name)),
+        row("", &|facts| format!("`{}`", facts.name)),
         format!("|{}\n", "---|".repeat(samples.len() + 1)),
-        row("recorded", &Facts::begin),
-        row("host name, kernel", &|it| format!("`{}`, {}", it.get("host"), it.get("kernel"))),
-        row("version", &|it| {
-            format!("{} (schema {})", it.get("tool_version"), it.get("schema_version"))
+        row("recorded", &Facts::begin_text),
+        row("host name, kernel", &|facts| {
+            format!("`{}`, {}", facts.get("host"), facts.get("kernel"))
         }),
-        row("command", &|it| format!("`{}`", it.get("command_line"))),
-        row("size", &|it| it.size.clone()),
+        row("version", &|facts| {
+            format!("{} (schema {})", facts.get("tool_version"), facts.get("schema_version"))
+        }),
+        row("command", &|facts| format!("`{}`", facts.get("command_line"))),
+        row("size", &|facts| facts.size.clone()),
     ]
     .concat()
 }

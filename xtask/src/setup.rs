@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::build;
 
 use crate::apt::Apt;
-use crate::command::{quietly, succeed, version};
+use crate::command::{run_checked, run_quietly, tool_version};
 use crate::target;
 use crate::venv::Venv;
 
@@ -74,38 +74,78 @@ pub(crate) struct Args {
 }
 
 /// A tool: how to check whether it is installed, and how to install it.
-struct Step {
+struct SetupStep {
     name: &'static str,
     /// A short description of the installed version.
-    look: fn() -> Result<String>,
+    find_version: fn() -> Result<String>,
     install: fn(&Apt) -> Result<()>,
 }
 
 /// In this order, because building the linker needs the packages.
-const STEPS: &[Step] = &[
-    Step {
+const STEPS: &[SetupStep] = &[
+    SetupStep {
         name: "C compiler",
-        look: || version("cc"),
-        install: |apt| apt.install(&["gcc", "libc6-dev"]),
+        find_version: || tool_version("cc"),
+        install: |apt| apt.install_packages(&["gcc", "libc6-dev"]),
     },
-    Step { name: "C++ compiler", look: || version("c++"), install: |apt| apt.install(&["g++"]) },
-    Step { name: "git", look: || version("git"), install: |apt| apt.install(&["git"]) },
-    Step { name: "perf", look: || version("perf"), install: |apt| apt.install(&["linux-perf"]) },
-    Step { name: "losetup", look: || version("losetup"), install: |apt| apt.install(&["mount"]) },
-    Step { name: "ip", look: || of_v("ip"), install: |apt| apt.install(&["iproute2"]) },
-    Step { name: "tmux", look: || of_v("tmux"), install: |apt| apt.install(&["tmux"]) },
-    Step { name: "fio", look: || version("fio"), install: |apt| apt.install(&["fio"]) },
-    Step { name: "setcap", look: look_setcap, install: |apt| apt.install(&["libcap2-bin"]) },
-    Step { name: "curl", look: || version("curl"), install: |apt| apt.install(&["curl"]) },
+    SetupStep {
+        name: "C++ compiler",
+        find_version: || tool_version("c++"),
+        install: |apt| apt.install_packages(&["g++"]),
+    },
+    SetupStep {
+        name: "git",
+        find_version: || tool_version("git"),
+        install: |apt| apt.install_packages(&["git"]),
+    },
+    SetupStep {
+        name: "perf",
+        find_version: || tool_version("perf"),
+        install: |apt| apt.install_packages(&["linux-perf"]),
+    },
+    SetupStep {
+        name: "losetup",
+        find_version: || tool_version("losetup"),
+        install: |apt| apt.install_packages(&["mount"]),
+    },
+    SetupStep {
+        name: "ip",
+        find_version: || version_by_v("ip"),
+        install: |apt| apt.install_packages(&["iproute2"]),
+    },
+    SetupStep {
+        name: "tmux",
+        find_version: || version_by_v("tmux"),
+        install: |apt| apt.install_packages(&["tmux"]),
+    },
+    SetupStep {
+        name: "fio",
+        find_version: || tool_version("fio"),
+        install: |apt| apt.install_packages(&["fio"]),
+    },
+    SetupStep {
+        name: "setcap",
+        find_version: find_setcap,
+        install: |apt| apt.install_packages(&["libcap2-bin"]),
+    },
+    SetupStep {
+        name: "curl",
+        find_version: || tool_version("curl"),
+        install: |apt| apt.install_packages(&["curl"]),
+    },
     // Opens the pages of `report --html` in the tests.
-    Step {
+    SetupStep {
         name: "Chromium",
-        look: || version("chromium"),
-        install: |apt| apt.install(&["chromium"]),
+        find_version: || tool_version("chromium"),
+        install: |apt| apt.install_packages(&["chromium"]),
     },
-    Step { name: "cargo-fuzz", look: look_fuzz, install: install_fuzz },
-    Step { name: "BPF toolchain", look: look_bpf, install: install_bpf },
-    Step { name: "Python readers", look: || READERS.look(), install: |apt| READERS.install(apt) },
+    SetupStep { name: "cargo-fuzz", find_version: find_fuzz, install: install_fuzz },
+    SetupStep { name: "BPF toolchain", find_version: find_bpf, install: install_bpf },
+    SetupStep {
+        name: "Python readers",
+        find_version: || READERS.installed_packages(),
+        install: |apt| READERS.install_venv(apt),
+    },
 ];
 
 /// Runs all steps; with `--check` changes nothing.
@@ -113,8 +153,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let apt = Apt::new();
     let mut missing = Vec::new();
     for step in STEPS {
-        match (step.look)() {
-            Ok(found) => println!("setup: {}: {found}", step.name),
+        match (step.find_version)() {
+            Ok(installed) => println!("setup: {}: {installed}", step.name),
             Err(error) if args.check => {
                 println!("setup: {}: missing: {error:#}", step.name);
                 missing.push(step.name);
@@ -122,9 +162,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Err(error) => {
                 println!("setup: {}: installing ({error:#})", step.name);
                 (step.install)(&apt).with_context(|| format!("cannot install: {}", step.name))?;
-                let found =
-                    (step.look)().with_context(|| format!("{} is still not usable", step.name))?;
-                println!("setup: {}: {found}", step.name);
+                let installed = (step.find_version)()
+                    .with_context(|| format!("{} is still not usable", step.name))?;
+                println!("setup: {}: {installed}", step.name);
             }
         }
     }
@@ -133,35 +173,41 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// What a tool without `--version` prints with `-V`.
-fn of_v(tool: &str) -> Result<String> {
-    Ok(quietly(Command::new(tool).arg("-V"))?.trim().to_owned())
+fn version_by_v(tool: &str) -> Result<String> {
+    Ok(run_quietly(Command::new(tool).arg("-V"))?.trim().to_owned())
 }
 
-fn look_setcap() -> Result<String> {
+fn find_setcap() -> Result<String> {
     let output = Command::new("setcap").arg("-h").output().context("cannot run setcap")?;
     ensure!(output.status.success(), "setcap -h failed: {}", output.status);
     Ok("setcap".to_owned())
 }
 
-fn look_fuzz() -> Result<String> {
-    let mut command = target::cargo();
+fn find_fuzz() -> Result<String> {
+    let mut command = target::cargo_command();
     let output = command.args(["fuzz", "--version"]).output().context("cannot run cargo")?;
     ensure!(output.status.success(), "cargo has no command fuzz");
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 fn install_fuzz(_apt: &Apt) -> Result<()> {
-    succeed(target::cargo().args(["install", "--locked", "cargo-fuzz", "--version", CARGO_FUZZ]))
+    run_checked(target::cargo_command().args([
+        "install",
+        "--locked",
+        "cargo-fuzz",
+        "--version",
+        CARGO_FUZZ,
+    ]))
 }
 
-fn look_bpf() -> Result<String> {
+fn find_bpf() -> Result<String> {
     Ok(build::toolchain()?.tool_versions()?.replace('\n', ", "))
 }
 
 /// Installs the packages, if the distribution has them, then the linker that matches their LLVM.
 fn install_bpf(apt: &Apt) -> Result<()> {
     let has_linker = linker_path().is_some_and(|path| path.is_file());
-    apt.install(BPF_PACKAGES).context(BPF_BY_HAND)?;
+    apt.install_packages(BPF_PACKAGES).context(BPF_BY_HAND)?;
     if has_linker {
         return Ok(());
     }
@@ -170,13 +216,13 @@ fn install_bpf(apt: &Apt) -> Result<()> {
     let bin = PathBuf::from(LLVM).join("bin");
     let path = env::join_paths(std::iter::once(bin).chain(env::split_paths(&path)))
         .context("a directory of PATH holds a colon")?;
-    let mut command = target::cargo();
+    let mut command = target::cargo_command();
     command
         .args(["install", "--locked", "bpf-linker", "--version", BPF_LINKER])
         .args(["--no-default-features", "--features", LLVM_FEATURE])
         .env("LLVM_PREFIX", LLVM)
         .env("PATH", path);
-    succeed(&mut command)
+    run_checked(&mut command)
 }
 
 /// Path at which `cargo install` puts the linker.
@@ -187,7 +233,7 @@ fn linker_path() -> Option<PathBuf> {
 }
 
 /// The Python with the readers; an error says how to install it.
-pub(crate) fn python() -> Result<PathBuf> {
-    READERS.look().context("run `cargo xtask setup` first")?;
-    READERS.python()
+pub(crate) fn readers_python() -> Result<PathBuf> {
+    READERS.installed_packages().context("run `cargo xtask setup` first")?;
+    READERS.python_path()
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::apt::Apt;
-use crate::command::succeed;
+use crate::command::run_checked;
 use crate::target;
 
 /// An environment; it is made again if its packages have other versions.
@@ -23,16 +23,16 @@ pub(crate) struct Venv {
 
 impl Venv {
     /// Its Python.
-    pub(crate) fn python(&self) -> Result<PathBuf> {
-        Ok(self.dir()?.join("bin/python"))
+    pub(crate) fn python_path(&self) -> Result<PathBuf> {
+        Ok(self.venv_dir()?.join("bin/python"))
     }
 
-    fn dir(&self) -> Result<PathBuf> {
-        Ok(target::dir()?.join(self.name))
+    fn venv_dir(&self) -> Result<PathBuf> {
+        Ok(target::target_dir()?.join(self.name))
     }
 
     /// The pinned versions, as in the file that is written when all of them are installed.
-    fn pins(&self) -> String {
+    fn pin_text(&self) -> String {
         self.packages.join("\n") + "\n"
     }
 
@@ -41,12 +41,12 @@ impl Venv {
     /// # Errors
     ///
     /// It does not exist or is not complete.
-    pub(crate) fn look(&self) -> Result<String> {
-        let dir = self.dir()?;
+    pub(crate) fn installed_packages(&self) -> Result<String> {
+        let dir = self.venv_dir()?;
         let installed = fs::read_to_string(dir.join("pins.txt"))
             .with_context(|| format!("no complete environment in {}", dir.display()))?;
-        ensure!(installed == self.pins(), "other versions are pinned now");
-        let python = self.python()?;
+        ensure!(installed == self.pin_text(), "other versions are pinned now");
+        let python = self.python_path()?;
         let output = Command::new(&python)
             .args(["-c", &format!("import {}", self.modules)])
             .output()
@@ -62,8 +62,8 @@ impl Venv {
     /// # Errors
     ///
     /// Python or one of the packages cannot be installed.
-    pub(crate) fn install(&self, apt: &Apt) -> Result<()> {
-        let dir = self.dir()?;
+    pub(crate) fn install_venv(&self, apt: &Apt) -> Result<()> {
+        let dir = self.venv_dir()?;
         // `python3 -m venv` exists everywhere; `ensurepip` is a separate package in Debian.
         let has_venv = Command::new("python3")
             .args(["-c", "import venv, ensurepip"])
@@ -71,10 +71,10 @@ impl Venv {
             .status()
             .is_ok_and(|status| status.success());
         if !has_venv {
-            apt.install(&["python3", "python3-venv"])?;
+            apt.install_packages(&["python3", "python3-venv"])?;
         }
-        succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir))?;
-        self.fill(Command::new(self.python()?).args(["-m", "pip"]))
+        run_checked(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir))?;
+        self.install_packages(Command::new(self.python_path()?).args(["-m", "pip"]))
     }
 
     /// Makes the environment again with the `pip` of another one, which takes less time and space.
@@ -84,18 +84,21 @@ impl Venv {
     /// One of the packages cannot be installed.
     pub(crate) fn install_by(&self, helper: &Venv) -> Result<()> {
         let mut python = Command::new("python3");
-        succeed(python.args(["-m", "venv", "--clear", "--without-pip"]).arg(self.dir()?))?;
-        self.fill(
-            Command::new(helper.python()?).args(["-m", "pip", "--python"]).arg(self.python()?),
+        run_checked(python.args(["-m", "venv", "--clear", "--without-pip"]).arg(self.venv_dir()?))?;
+        self.install_packages(
+            Command::new(helper.python_path()?)
+                .args(["-m", "pip", "--python"])
+                .arg(self.python_path()?),
         )
     }
 
     /// Installs the packages with a command that begins as `pip`.
-    fn fill(&self, pip: &mut Command) -> Result<()> {
-        succeed(
+    fn install_packages(&self, pip: &mut Command) -> Result<()> {
+        run_checked(
             pip.args(["install", "--quiet", "--disable-pip-version-check"]).args(self.packages),
         )?;
-        let path = self.dir()?.join("pins.txt");
-        fs::write(&path, self.pins()).with_context(|| format!("cannot write {}", path.display()))
+        let path = self.venv_dir()?.join("pins.txt");
+        fs::write(&path, self.pin_text())
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Args {
 
 /// The output of `uncore-trace doctor --verifier --json`.
 #[derive(Debug, Deserialize)]
-struct Report {
+struct VerifierOutput {
     kernel: String,
     arch: String,
     programs: Vec<ProgramReport>,
@@ -61,27 +61,31 @@ struct ProgramReport {
 }
 
 /// Instructions, states, and the most states at one time; `None` if the program is refused.
-type Figures = Option<[u64; 3]>;
+type VerifierFigures = Option<[u64; 3]>;
 
 /// A kernel of the table: its series, and its architecture as `uname -m` prints it.
-type Kernel = (Series, String);
+type TableKernel = (Series, String);
 
 /// Figures by kernel and program.
-type Table = BTreeMap<Kernel, BTreeMap<String, Figures>>;
+type Table = BTreeMap<TableKernel, BTreeMap<String, VerifierFigures>>;
 
 /// Compares, or renews.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let own = of_this_machine()?;
+    let local_report = run_doctor()?;
     if !args.renew {
-        let wrong = problems(&own)?;
+        let wrong = list_problems(&local_report)?;
         ensure!(wrong.is_empty(), "{}", wrong.join("; "));
-        println!("verifier: {} programs on Linux {}: ok", own.programs.len(), own.kernel);
+        println!(
+            "verifier: {} programs on Linux {}: ok",
+            local_report.programs.len(),
+            local_report.kernel
+        );
         return Ok(());
     }
     let mut table = Table::new();
-    enter(&mut table, &own)?;
-    lab::on_each_kernel("verifier", |step| enter(&mut table, &read(step)?))?;
-    let path = path();
+    add_report(&mut table, &local_report)?;
+    lab::on_each_kernel("verifier", |step| add_report(&mut table, &read_report(step)?))?;
+    let path = table_path();
     let text =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     fs::write(&path, with_table(&text, &table)?)
@@ -91,16 +95,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Differences in the output of a step in a guest of the lab, one per line.
-pub(crate) fn of_step(step: &Path) -> Result<Vec<String>> {
-    problems(&read(step)?)
+pub(crate) fn step_problems(step: &Path) -> Result<Vec<String>> {
+    list_problems(&read_report(step)?)
 }
 
-fn path() -> PathBuf {
+fn table_path() -> PathBuf {
     workspace_root().join(TABLE)
 }
 
-fn of_this_machine() -> Result<Report> {
-    let mut command = Command::new(target::debug()?);
+fn run_doctor() -> Result<VerifierOutput> {
+    let mut command = Command::new(target::debug_binary()?);
     command.args(["doctor", "--verifier", "--json"]);
     let output = command.output().context("cannot run uncore-trace doctor --verifier")?;
     if output.stdout.is_empty() {
@@ -109,7 +113,7 @@ fn of_this_machine() -> Result<Report> {
     serde_json::from_slice(&output.stdout).context("cannot read what doctor --verifier said")
 }
 
-fn read(step: &Path) -> Result<Report> {
+fn read_report(step: &Path) -> Result<VerifierOutput> {
     let file = step.join("log.txt");
     let text =
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -118,32 +122,36 @@ fn read(step: &Path) -> Result<Report> {
     serde_json::from_str(json).with_context(|| format!("{} is of no report", file.display()))
 }
 
-fn kernel(report: &Report) -> Result<Kernel> {
-    Ok((Series::of(&report.kernel).context("its kernel has no version")?, report.arch.clone()))
+fn report_kernel(report: &VerifierOutput) -> Result<TableKernel> {
+    Ok((
+        Series::from_release(&report.kernel).context("its kernel has no version")?,
+        report.arch.clone(),
+    ))
 }
 
-fn figures(line: &ProgramReport) -> Figures {
+fn program_figures(line: &ProgramReport) -> VerifierFigures {
     Some([line.instructions?, line.states?, line.peak_states?])
 }
 
-fn enter(table: &mut Table, report: &Report) -> Result<()> {
-    let of = report.programs.iter().map(|line| (line.program.clone(), figures(line)));
-    table.insert(kernel(report)?, of.collect());
+fn add_report(table: &mut Table, report: &VerifierOutput) -> Result<()> {
+    let figures_by_program =
+        report.programs.iter().map(|line| (line.program.clone(), program_figures(line)));
+    table.insert(report_kernel(report)?, figures_by_program.collect());
     Ok(())
 }
 
-fn problems(report: &Report) -> Result<Vec<String>> {
-    let path = path();
+fn list_problems(report: &VerifierOutput) -> Result<Vec<String>> {
+    let path = table_path();
     let text =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    compare(&parse(&text)?, report)
+    compare_report(&parse_table(&text)?, report)
 }
 
 /// A figure may grow by half; a program must be in the table, and must not be refused if it was
 /// accepted before.
-fn compare(table: &Table, report: &Report) -> Result<Vec<String>> {
-    let kernel = kernel(report)?;
-    let name = named(&kernel);
+fn compare_report(table: &Table, report: &VerifierOutput) -> Result<Vec<String>> {
+    let kernel = report_kernel(report)?;
+    let name = kernel_name(&kernel);
     let Some(known) = table.get(&kernel) else {
         println!("verifier: {TABLE} has no Linux {name}: nothing is compared ({RENEW} adds it)");
         return Ok(Vec::new());
@@ -152,7 +160,7 @@ fn compare(table: &Table, report: &Report) -> Result<Vec<String>> {
     for line in &report.programs {
         let program = &line.program;
         let renew = format!("if that is as it should be, {RENEW} renews the table");
-        match (known.get(program), figures(line)) {
+        match (known.get(program), program_figures(line)) {
             (None, _) => wrong.push(format!(
                 "{program} is not in {TABLE} for Linux {name}: {RENEW} renews the table"
             )),
@@ -160,12 +168,12 @@ fn compare(table: &Table, report: &Report) -> Result<Vec<String>> {
                 wrong.push(format!("Linux {name} refuses {program}, which it took: {renew}"));
             }
             (Some(None), _) => {}
-            (Some(Some(known)), Some(found)) => {
+            (Some(Some(known)), Some(measured)) => {
                 let names = ["instructions", "states", "states at one time"];
-                for ((what, known), found) in names.into_iter().zip(known).zip(found) {
-                    if found > known + (known / 2).max(SLACK) {
+                for ((quantity, known), value) in names.into_iter().zip(known).zip(measured) {
+                    if value > known + (known / 2).max(SLACK) {
                         wrong.push(format!(
-                            "verifying {program} takes {found} {what} on Linux {name}, more than \
+                            "verifying {program} takes {value} {quantity} on Linux {name}, more than \
                              half more than the {known} in {TABLE}: {renew}"
                         ));
                     }
@@ -176,7 +184,7 @@ fn compare(table: &Table, report: &Report) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-fn named((series, arch): &Kernel) -> String {
+fn kernel_name((series, arch): &TableKernel) -> String {
     format!("{series} {arch}")
 }
 
@@ -185,41 +193,41 @@ fn with_table(text: &str, table: &Table) -> Result<String> {
     let is_table = |line: &&str| line.starts_with('|');
     let begin = text.find(HEAD).with_context(|| format!("{TABLE} has no line {HEAD}"))?;
     let old: usize = text[begin..].split_inclusive('\n').take_while(is_table).map(str::len).sum();
-    Ok(format!("{}{}{}", &text[..begin], render(table), &text[begin + old..]))
+    Ok(format!("{}{}{}", &text[..begin], render_table(table), &text[begin + old..]))
 }
 
-fn render(table: &Table) -> String {
+fn render_table(table: &Table) -> String {
     let mut programs: Vec<&String> = table.values().flat_map(BTreeMap::keys).collect();
     programs.sort();
     programs.dedup();
-    let kernels = table.keys().map(|kernel| format!(" {} |", named(kernel)));
-    let mut out = format!("{HEAD}{}\n|---|", kernels.collect::<String>());
-    out.push_str(&"---|".repeat(table.len()));
-    out.push('\n');
+    let kernels = table.keys().map(|kernel| format!(" {} |", kernel_name(kernel)));
+    let mut text = format!("{HEAD}{}\n|---|", kernels.collect::<String>());
+    text.push_str(&"---|".repeat(table.len()));
+    text.push('\n');
     for program in programs {
         // Writing to a String cannot fail.
-        let _ok = write!(out, "| `{program}` |");
-        for of in table.values() {
-            let _ok = match of.get(program) {
+        let _ok = write!(text, "| `{program}` |");
+        for figures in table.values() {
+            let _ok = match figures.get(program) {
                 Some(Some([instructions, states, peak])) => {
-                    write!(out, " {instructions} / {states} / {peak} |")
+                    write!(text, " {instructions} / {states} / {peak} |")
                 }
-                Some(None) => write!(out, " {REFUSED} |"),
-                None => write!(out, " {ABSENT} |"),
+                Some(None) => write!(text, " {REFUSED} |"),
+                None => write!(text, " {ABSENT} |"),
             };
         }
-        out.push('\n');
+        text.push('\n');
     }
-    out
+    text
 }
 
-fn parse(text: &str) -> Result<Table> {
+fn parse_table(text: &str) -> Result<Table> {
     let mut lines = text.lines().skip_while(|line| !line.starts_with(HEAD));
     let cells = |line: &str| -> Vec<String> {
         line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
     };
     let head = cells(lines.next().with_context(|| format!("{TABLE} has no line {HEAD}"))?);
-    let kernels: Vec<Kernel> = head[1..]
+    let kernels: Vec<TableKernel> = head[1..]
         .iter()
         .map(|name| {
             let (series, arch) = name.split_once(' ').context("a kernel has no machine")?;
@@ -233,45 +241,51 @@ fn parse(text: &str) -> Result<Table> {
         ensure!(row.len() == head.len(), "{TABLE} has another number of columns in: {line}");
         let program = row[0].trim_matches('`');
         for (kernel, cell) in kernels.iter().zip(&row[1..]) {
-            let found = match cell.as_str() {
+            let figures = match cell.as_str() {
                 ABSENT => continue,
                 REFUSED => None,
-                numbers => Some(three(numbers).with_context(|| format!("{TABLE} has: {line}"))?),
+                numbers => {
+                    Some(parse_figures(numbers).with_context(|| format!("{TABLE} has: {line}"))?)
+                }
             };
-            table.entry(kernel.clone()).or_default().insert(program.to_owned(), found);
+            table.entry(kernel.clone()).or_default().insert(program.to_owned(), figures);
         }
     }
     Ok(table)
 }
 
-fn three(cell: &str) -> Option<[u64; 3]> {
-    let numbers: Option<Vec<u64>> = cell.split(" / ").map(|it| it.parse().ok()).collect();
+fn parse_figures(cell: &str) -> Option<[u64; 3]> {
+    let numbers: Option<Vec<u64>> = cell.split(" / ").map(|number| number.parse().ok()).collect();
     numbers?.try_into().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::machine::Machine;
+    use crate::lab::machine::LabMachine;
 
     const TEXT: &str = "# The verifier\n\nBefore.\n\n\
         | program | 6.1 x86_64 | 7.2 aarch64 |\n|---|---|---|\n\
         | `arm` | refused | 1000 / 400 / 100 |\n| `probe` | 8 / 0 / 0 | – |\n\nAfter.\n";
 
-    fn report(kernel: &str, arch: &str, programs: &[(&str, Figures)]) -> Report {
-        let line = |&(program, figures): &(&str, Figures)| ProgramReport {
+    fn report(kernel: &str, arch: &str, programs: &[(&str, VerifierFigures)]) -> VerifierOutput {
+        let line = |&(program, figures): &(&str, VerifierFigures)| ProgramReport {
             program: program.to_owned(),
             instructions: figures.map(|it| it[0]),
             states: figures.map(|it| it[1]),
             peak_states: figures.map(|it| it[2]),
         };
         let programs = programs.iter().map(line).collect();
-        Report { kernel: kernel.to_owned(), arch: arch.to_owned(), programs }
+        VerifierOutput { kernel: kernel.to_owned(), arch: arch.to_owned(), programs }
     }
 
     /// Differences on Linux 7.2.
-    fn wrong(programs: &[(&str, Figures)]) -> Vec<String> {
-        compare(&parse(TEXT).unwrap(), &report("7.2.13+deb14-arm64", "aarch64", programs)).unwrap()
+    fn wrong(programs: &[(&str, VerifierFigures)]) -> Vec<String> {
+        compare_report(
+            &parse_table(TEXT).unwrap(),
+            &report("7.2.13+deb14-arm64", "aarch64", programs),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -285,7 +299,7 @@ mod tests {
         }
         // One more branch in a small program.
         let small = report("6.1.0-50", "x86_64", &[("probe", Some([24, 3, 3]))]);
-        assert!(compare(&parse(TEXT).unwrap(), &small).unwrap().is_empty());
+        assert!(compare_report(&parse_table(TEXT).unwrap(), &small).unwrap().is_empty());
     }
 
     #[test]
@@ -294,31 +308,31 @@ mod tests {
         assert_eq!(said.len(), 3, "{said:?}");
         assert!(said.iter().all(|line| line.contains(RENEW)), "{said:?}");
         assert!(said[2].starts_with("Linux 7.2 aarch64 refuses arm"), "{said:?}");
-        let table = parse(TEXT).unwrap();
+        let table = parse_table(TEXT).unwrap();
         let old = report("6.1.0-50", "x86_64", &[("arm", None)]);
-        assert!(compare(&table, &old).unwrap().is_empty());
+        assert!(compare_report(&table, &old).unwrap().is_empty());
         // A kernel that is not in the table.
         let other = report("6.6.1", "x86_64", &[("new", None)]);
-        assert!(compare(&table, &other).unwrap().is_empty());
+        assert!(compare_report(&table, &other).unwrap().is_empty());
     }
 
     #[test]
     fn a_table_is_read_as_it_was_written() {
-        let table = parse(TEXT).unwrap();
+        let table = parse_table(TEXT).unwrap();
         assert_eq!(with_table(TEXT, &table).unwrap(), TEXT);
         assert_eq!(table.values().map(BTreeMap::len).collect::<Vec<_>>(), [2, 1]);
     }
 
     #[test]
     fn the_table_has_every_kernel_that_the_lab_verifies_on() {
-        let table = parse(&fs::read_to_string(path()).unwrap()).unwrap();
+        let table = parse_table(&fs::read_to_string(table_path()).unwrap()).unwrap();
         let lab = workspace_root().join("tests/lab");
         let mut kernels = 0;
-        for name in Machine::names(&lab).unwrap() {
-            let machine = Machine::read(&lab, &name).unwrap();
+        for name in LabMachine::machine_names(&lab).unwrap() {
+            let machine = LabMachine::read(&lab, &name).unwrap();
             if machine.scenarios.iter().any(|name| name == "verifier") {
                 for &series in &machine.series {
-                    let kernel = (series, machine.arch.uname().to_owned());
+                    let kernel = (series, machine.arch.uname_machine().to_owned());
                     assert!(table.contains_key(&kernel), "{kernel:?}: {RENEW}");
                     kernels += 1;
                 }

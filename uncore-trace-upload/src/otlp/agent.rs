@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_listens_everywhere_is_asked_here() {
+    fn an_agent_that_listens_on_all_addresses_is_asked_on_loopback() {
         for (listen, asked) in [
             ("0.0.0.0:9762", "127.0.0.1:9762"),
             ("[::]:9762", "[::1]:9762"),

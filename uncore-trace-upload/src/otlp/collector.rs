@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_shown_without_what_may_be_a_key() {
+    fn the_address_of_a_collector_is_shown_without_secrets() {
         let url = Url::parse("https://collector:4318/v1/metrics?api-key=secret#x").unwrap();
         assert_eq!(redacted_url(&url), "https://collector:4318/v1/metrics");
     }

@@ -137,7 +137,11 @@ impl Push {
             why: format!("cannot get the metrics of the agent from {agent_address}: {why}"),
             retry: at_once,
         })?;
-        let request = resource::complete_request(request, &self.settings);
+        let request =
+            resource::complete_request(request, &self.settings).map_err(|why| PushFailure {
+                why: format!("cannot push the metrics of the agent from {agent_address}: {why}"),
+                retry: None,
+            })?;
         let collector_address = self.collector.display_address().to_owned();
         let push_failure = |why: String, retry| PushFailure {
             why: format!("cannot push metrics to {collector_address}: {why}"),

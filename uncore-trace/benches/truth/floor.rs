@@ -9,82 +9,88 @@ use std::collections::{HashMap, VecDeque};
 use foldhash::fast::FixedState;
 
 use super::scores::Scores;
-use super::ticks::{Part, Tick, Who};
+use super::ticks::{ByteMover, DrawnTick, MovedPart};
 
 const HALF: usize = 50;
 
 /// Counter, who, and whether on far CPUs.
-type Key = (usize, Who, bool);
+type FloorKey = (usize, ByteMover, bool);
 
 #[derive(Debug, Default)]
 pub(crate) struct Floor {
     /// The ticks around the one that is divided, and their sums: ns and bytes.
-    ticks: VecDeque<Tick>,
-    sums: HashMap<Key, (u64, f64), FixedState>,
+    ticks: VecDeque<DrawnTick>,
+    sums: HashMap<FloorKey, (u64, f64), FixedState>,
     device: Vec<f64>,
     /// The tick that is divided next, and its place in `ticks`.
-    next: usize,
-    place: usize,
+    next_tick: usize,
+    divided_index: usize,
 }
 
-fn key(part: &Part) -> Key {
-    (part.counter, part.who, part.is_far)
+fn floor_key(moved: &MovedPart) -> FloorKey {
+    (moved.counter, moved.mover, moved.is_far)
 }
 
 impl Floor {
     /// Takes the next tick.
-    pub(crate) fn take(&mut self, tick: Tick, scores: &mut Scores) {
+    pub(crate) fn add_tick(&mut self, tick: DrawnTick, scores: &mut Scores) {
         self.device.resize(tick.device.len(), 0.0);
-        for part in &tick.parts {
-            let sum = self.sums.entry(key(part)).or_default();
-            *sum = (sum.0 + part.ns, sum.1 + part.bytes);
+        for moved in &tick.moved_parts {
+            let sum = self.sums.entry(floor_key(moved)).or_default();
+            *sum = (sum.0 + moved.ns, sum.1 + moved.bytes);
         }
         self.device.iter_mut().zip(&tick.device).for_each(|(sum, bytes)| *sum += bytes);
         self.ticks.push_back(tick);
-        if self.ticks.len() > self.place + HALF {
-            self.divide(scores);
+        if self.ticks.len() > self.divided_index + HALF {
+            self.divide_next(scores);
         }
     }
 
     /// Divides the ticks that are left.
-    pub(crate) fn finish(&mut self, scores: &mut Scores) {
-        while self.place < self.ticks.len() {
-            self.divide(scores);
+    pub(crate) fn divide_rest(&mut self, scores: &mut Scores) {
+        while self.divided_index < self.ticks.len() {
+            self.divide_next(scores);
         }
     }
 
-    fn divide(&mut self, scores: &mut Scores) {
-        let Some(tick) = self.ticks.get(self.place) else { return };
-        let expected = |part: &Part| {
-            let (ns, bytes) = self.sums.get(&key(part)).copied().unwrap_or_default();
-            bytes / ns.max(1) as f64 * part.ns as f64
+    fn divide_next(&mut self, scores: &mut Scores) {
+        let Some(tick) = self.ticks.get(self.divided_index) else { return };
+        let expected = |moved: &MovedPart| {
+            let (ns, bytes) = self.sums.get(&floor_key(moved)).copied().unwrap_or_default();
+            bytes / ns.max(1) as f64 * moved.ns as f64
         };
         let device = |counter: usize| self.device[counter] / self.ticks.len() as f64;
         let mut counted = tick.device.clone();
         let mut sums: Vec<f64> = (0..counted.len()).map(device).collect();
-        for part in &tick.parts {
-            counted[part.counter] += part.bytes;
-            sums[part.counter] += expected(part);
+        for moved in &tick.moved_parts {
+            counted[moved.counter] += moved.bytes;
+            sums[moved.counter] += expected(moved);
         }
         let scale = |counter: usize| counted[counter] / sums[counter].max(1e-9);
-        for part in &tick.parts {
-            let value = expected(part) * scale(part.counter);
-            scores.give(self.next, part.counter, part.who, value, None);
+        for moved in &tick.moved_parts {
+            let value = expected(moved) * scale(moved.counter);
+            scores.add_value(self.next_tick, moved.counter, moved.mover, value, None);
         }
         for counter in 0..sums.len() {
-            scores.give(self.next, counter, Who::Nobody, device(counter) * scale(counter), None);
+            scores.add_value(
+                self.next_tick,
+                counter,
+                ByteMover::Nobody,
+                device(counter) * scale(counter),
+                None,
+            );
         }
-        self.next += 1;
-        self.place += 1;
-        if self.place > HALF {
-            self.place -= 1;
-            let Some(gone) = self.ticks.pop_front() else { return };
-            for part in &gone.parts {
-                let sum = self.sums.entry(key(part)).or_default();
-                *sum = (sum.0 - part.ns, sum.1 - part.bytes);
+        self.next_tick += 1;
+        self.divided_index += 1;
+        if self.divided_index > HALF {
+            self.divided_index -= 1;
+            let Some(dropped) = self.ticks.pop_front() else { return };
+            for moved in &dropped.moved_parts {
+                let sum = self.sums.entry(floor_key(moved)).or_default();
+                *sum = (sum.0 - moved.ns, sum.1 - moved.bytes);
             }
             self.sums.retain(|_, (ns, _)| *ns > 0);
-            self.device.iter_mut().zip(&gone.device).for_each(|(sum, bytes)| *sum -= bytes);
+            self.device.iter_mut().zip(&dropped.device).for_each(|(sum, bytes)| *sum -= bytes);
         }
     }
 }

@@ -44,10 +44,10 @@ pub(crate) mod traffic;
 use self::floor::Floor;
 use self::monitors::Monitors;
 use self::random::Random;
-use self::scores::{Figures, Scores};
-use self::tenants::Machine;
+use self::scores::{CaseFigures, Scores};
+use self::tenants::DrawnMachine;
 use self::ticks::Ticks;
-use self::traffic::Traffic;
+use self::traffic::DrawnTraffic;
 
 pub(crate) const SOCKETS: usize = 2;
 pub(crate) const TICK_NS: u64 = 1_000_000;
@@ -59,7 +59,7 @@ const LAG_NS: u64 = 1_000_000_000;
 /// A machine, a recording of it, and how that is divided.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Case {
+pub(crate) struct DrawnCase {
     pub(crate) seed: u64,
     /// CPUs of a socket, and tenants that are at home there.
     pub(crate) cpus: usize,
@@ -101,22 +101,22 @@ pub(crate) enum Pauses {
     Never,
 }
 
-impl Case {
-    pub(crate) const fn ticks(&self) -> usize {
+impl DrawnCase {
+    pub(crate) const fn tick_count(&self) -> usize {
         (self.seconds * 1e9) as usize / TICK_NS as usize
     }
 
     /// The tick at which the recording begins, where a window does.
-    pub(crate) const fn start(&self) -> u64 {
+    pub(crate) const fn start_tick(&self) -> u64 {
         100_000 * self.window as u64
     }
 }
 
 #[derive(Debug, Serialize)]
-pub(crate) struct Line {
+pub(crate) struct CaseLine {
     #[serde(flatten)]
-    pub(crate) figures: Figures,
-    pub(crate) floor: Figures,
+    pub(crate) figures: CaseFigures,
+    pub(crate) floor: CaseFigures,
     cpu_s: f64,
     peak_mib: f64,
 }
@@ -128,54 +128,54 @@ fn main() -> Result<()> {
         println!("usage: truth JSON; see `cargo xtask bench truth`");
         return Ok(());
     };
-    let case: Case = serde_json::from_str(&arg).context("cannot read the case")?;
-    println!("{}", serde_json::to_string(&run(&case)?)?);
+    let case: DrawnCase = serde_json::from_str(&arg).context("cannot read the case")?;
+    println!("{}", serde_json::to_string(&run_case(&case)?)?);
     Ok(())
 }
 
-pub(crate) fn run(case: &Case) -> Result<Line> {
+pub(crate) fn run_case(case: &DrawnCase) -> Result<CaseLine> {
     ensure!(case.cpus > 0 && case.tenants > 0, "a machine has CPUs and tenants");
     ensure!(
-        case.window > 0 && case.ticks() >= case.window,
+        case.window > 0 && case.tick_count() >= case.window,
         "the recording is shorter than a window"
     );
     ensure!(case.group != Some(0) && case.ports != Some(0), "a group and a port have CPUs");
-    let stream = |what| Random::at(case.seed, what, 0);
-    let machine = Machine::draw(case, &mut stream(1));
-    let schedule = schedule::simulate(&machine, case.ticks() as u64 * TICK_NS, stream(2));
-    let traffic = Traffic::draw(case, &machine, &schedule, &mut stream(3));
-    let plan = ticks::plan(case);
+    let stream = |purpose| Random::for_place(case.seed, purpose, 0);
+    let machine = DrawnMachine::draw(case, &mut stream(1));
+    let schedule = schedule::simulate(&machine, case.tick_count() as u64 * TICK_NS, stream(2));
+    let traffic = DrawnTraffic::draw(case, &machine, &schedule, &mut stream(3));
+    let plan = ticks::recording_plan(case);
     let counters =
         plan.counters.iter().filter(|counter| counter.role == CounterRole::Counted).count();
     // Both see the same recording.
-    let ticks = || Ticks::new(case, &traffic, case.start(), counters, stream(4));
+    let ticks = || Ticks::new(case, &traffic, case.start_tick(), counters, stream(4));
     let tenant_of = &schedule.tenant_of;
-    let scores = || Scores::new(tenant_of.clone(), counters, case.window, case.start());
-    let monitors = case.monitors.map(|most| Monitors::new(most, tenant_of, stream(5)));
-    let line = attribute(case, &plan, machine.tenants.len(), ticks(), (scores(), monitors))?;
-    Ok(Line { floor: floor(ticks(), scores())?, ..line })
+    let scores = || Scores::new(tenant_of.clone(), counters, case.window, case.start_tick());
+    let monitors = case.monitors.map(|limit| Monitors::new(limit, tenant_of, stream(5)));
+    let line = score_method(case, &plan, machine.tenants.len(), ticks(), (scores(), monitors))?;
+    Ok(CaseLine { floor: score_floor(ticks(), scores())?, ..line })
 }
 
-fn floor(mut ticks: Ticks<'_>, mut scores: Scores) -> Result<Figures> {
+fn score_floor(mut ticks: Ticks<'_>, mut scores: Scores) -> Result<CaseFigures> {
     let mut floor = Floor::default();
     let mut number = 0;
-    while let Some(tick) = ticks.advance() {
-        scores.moved(number, &tick.parts, &tick.device);
-        floor.take(tick, &mut scores);
+    while let Some(tick) = ticks.advance_tick() {
+        scores.add_tick(number, &tick.moved_parts, &tick.device);
+        floor.add_tick(tick, &mut scores);
         number += 1;
     }
-    floor.finish(&mut scores);
-    scores.finish(None)
+    floor.divide_rest(&mut scores);
+    scores.into_figures(None)
 }
 
 /// Divides the recording.
-fn attribute(
-    case: &Case,
+fn score_method(
+    case: &DrawnCase,
     plan: &Plan,
     tenants: usize,
     mut ticks: Ticks<'_>,
     (mut scores, mut monitors): (Scores, Option<Monitors<'_>>),
-) -> Result<Line> {
+) -> Result<CaseLine> {
     let choice = Choice::from_name(&case.method)
         .with_context(|| format!("there is no method {}", case.method))?;
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
@@ -193,9 +193,9 @@ fn attribute(
         Writer::create(RecordingTarget::File(path.clone()), CreateOptions::default(), &pairs)?;
     // The peak begins where the machine has been drawn (Documentation/filesystems/proc.rst).
     fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak of memory")?;
-    let before = memory("VmRSS:")?;
+    let memory_before = read_memory_kib("VmRSS:")?;
     let mut fabric = fabric::Builder::default();
-    let start = case.start();
+    let start = case.start_tick();
     let mut attributor = Attributor::new(&RecordingFacts {
         plan,
         counters: &order_counters(plan, |_| false),
@@ -212,34 +212,34 @@ fn attribute(
         threads: 1,
     });
     for tenant in 0..tenants {
-        let path = if tenant + 1 == tenants { "/".to_owned() } else { scores::cgroup(tenant) };
+        let path = if tenant + 1 == tenants { "/".to_owned() } else { scores::cgroup_path(tenant) };
         let names = Arc::new(CgroupNames { path: path.into(), ..CgroupNames::default() });
         let id = ticks::cgroup_id(tenant, tenants);
         attributor.take_entry(LogEntry::Cgroup { id, names: &names }, &mut fabric)?;
     }
-    for reading in ticks.first() {
+    for reading in ticks.first_readings() {
         attributor.take_entry(LogEntry::Reading(reading), &mut fabric)?;
     }
     let mut spent = 0.0;
-    for number in 0..case.ticks() {
-        let tick = ticks.advance().context("the recording is too short")?;
-        scores.moved(number, &tick.parts, &tick.device);
-        let is_last = number + 1 == case.ticks();
+    for number in 0..case.tick_count() {
+        let tick = ticks.advance_tick().context("the recording is too short")?;
+        scores.add_tick(number, &tick.moved_parts, &tick.device);
+        let is_last = number + 1 == case.tick_count();
         let mut measured = Vec::new();
         if let Some(monitors) = &mut monitors {
-            monitors.count(&tick);
+            monitors.count_tick(&tick);
             if is_last || (number + 1).is_multiple_of(case.window) {
-                measured = monitors.read();
-                monitors.choose(number + 1, &mut attributor);
+                measured = monitors.end_window();
+                monitors.choose_tenants(number + 1, &mut attributor);
             }
         }
         let begin = cpu_s();
         for reading in &tick.readings {
             attributor.take_entry(LogEntry::Reading(*reading), &mut fabric)?;
         }
-        for (cpu, parts) in tick.usage.iter().enumerate() {
+        for (cpu, cpu_usage) in tick.usage.iter().enumerate() {
             attributor
-                .take_entry(LogEntry::Usage { cpu: cpu as u32, usage: parts }, &mut fabric)?;
+                .take_entry(LogEntry::Usage { cpu: cpu as u32, usage: cpu_usage }, &mut fabric)?;
         }
         for monitored in &measured {
             attributor.take_entry(LogEntry::Monitored(monitored), &mut fabric)?;
@@ -258,14 +258,14 @@ fn attribute(
         }
         spent += cpu_s() - begin;
         for batch in batches {
-            scores.take(&batch)?;
+            scores.add_rows(&batch)?;
             writer.write(&fabric::TABLE, &batch)?;
         }
     }
-    let peak_mib = memory("VmHWM:")?.saturating_sub(before) as f64 / 1024.0;
+    let peak_mib = read_memory_kib("VmHWM:")?.saturating_sub(memory_before) as f64 / 1024.0;
     writer.finish(&pairs)?;
-    let figures = scores.finish(Some(&path))?;
-    Ok(Line { figures, floor: Figures::default(), cpu_s: spent, peak_mib })
+    let figures = scores.into_figures(Some(&path))?;
+    Ok(CaseLine { figures, floor: CaseFigures::default(), cpu_s: spent, peak_mib })
 }
 
 /// CPU time of this process, s.
@@ -275,7 +275,7 @@ fn cpu_s() -> f64 {
 }
 
 /// Memory of this process, KiB.
-fn memory(field: &str) -> Result<u64> {
+fn read_memory_kib(field: &str) -> Result<u64> {
     let status = fs::read_to_string(Path::new("/proc/self/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());

@@ -14,7 +14,7 @@ use uncore_trace::entries::{LogConsumer as _, Monitored};
 
 use super::random::Random;
 use super::scores;
-use super::ticks::{Tick, Who};
+use super::ticks::{ByteMover, DrawnTick};
 use super::{SOCKETS, TICK_NS};
 
 const NOISE: f64 = 0.02;
@@ -25,7 +25,7 @@ const FIRST_NS: u64 = 100_000_000;
 const RANKS_NS: u64 = 1_000_000_000;
 
 pub(crate) struct Monitors<'a> {
-    most: usize,
+    limit: usize,
     tenant_of: &'a [usize],
     measured: BTreeSet<Arc<str>>,
     /// Bytes of the window, by socket and tenant; `None`: all.
@@ -34,24 +34,24 @@ pub(crate) struct Monitors<'a> {
 }
 
 impl<'a> Monitors<'a> {
-    pub(crate) fn new(most: usize, tenant_of: &'a [usize], random: Random) -> Self {
+    pub(crate) fn new(limit: usize, tenant_of: &'a [usize], random: Random) -> Self {
         let (measured, moved) = (BTreeSet::new(), BTreeMap::new());
-        Self { most, tenant_of, measured, moved, random }
+        Self { limit, tenant_of, measured, moved, random }
     }
 
     /// Counts what was moved in a tick.
-    pub(crate) fn count(&mut self, tick: &Tick) {
-        for part in &tick.parts {
-            *self.moved.entry((part.counter, None)).or_default() += part.bytes;
-            if let Who::Process(process) = part.who {
+    pub(crate) fn count_tick(&mut self, tick: &DrawnTick) {
+        for moved_part in &tick.moved_parts {
+            *self.moved.entry((moved_part.counter, None)).or_default() += moved_part.bytes;
+            if let ByteMover::Process(process) = moved_part.mover {
                 let tenant = Some(self.tenant_of[process as usize]);
-                *self.moved.entry((part.counter, tenant)).or_default() += part.bytes;
+                *self.moved.entry((moved_part.counter, tenant)).or_default() += moved_part.bytes;
             }
         }
     }
 
     /// Chooses the tenants that have a group after this number of ticks.
-    pub(crate) fn choose(&mut self, ticks: usize, attributor: &mut Attributor) {
+    pub(crate) fn choose_tenants(&mut self, ticks: usize, attributor: &mut Attributor) {
         let time = ticks as u64 * TICK_NS;
         if time != FIRST_NS && !time.is_multiple_of(RANKS_NS) {
             return;
@@ -59,29 +59,29 @@ impl<'a> Monitors<'a> {
         let largest = attributor.largest_cgroups();
         if time.is_multiple_of(STAYS_NS) {
             let tenants = largest.into_iter().filter(|path| &**path != "/");
-            self.measured = tenants.take(self.most).collect();
+            self.measured = tenants.take(self.limit).collect();
         }
     }
 
     /// Ends a window: what was measured in it.
-    pub(crate) fn read(&mut self) -> Vec<Monitored> {
+    pub(crate) fn end_window(&mut self) -> Vec<Monitored> {
         let moved = std::mem::take(&mut self.moved);
-        let mut found = Vec::new();
+        let mut monitored = Vec::new();
         for socket in 0..SOCKETS {
-            let of = |tenant| moved.get(&(socket, tenant)).copied().unwrap_or_default();
+            let bytes_of = |tenant| moved.get(&(socket, tenant)).copied().unwrap_or_default();
             let mut read = |cgroup, bytes: f64| {
                 let bytes = (bytes * self.random.normal(1.0, NOISE)).max(0.0) as u64;
-                found.push(Monitored { cgroup, socket: socket as i16, bytes });
+                monitored.push(Monitored { cgroup, socket: socket as i16, bytes });
             };
-            read(None, of(None));
+            read(None, bytes_of(None));
             let tenants: BTreeSet<usize> = self.tenant_of.iter().copied().collect();
             for tenant in tenants {
-                let path: Arc<str> = scores::cgroup(tenant).into();
+                let path: Arc<str> = scores::cgroup_path(tenant).into();
                 if self.measured.contains(&path) {
-                    read(Some(path), of(Some(tenant)));
+                    read(Some(path), bytes_of(Some(tenant)));
                 }
             }
         }
-        found
+        monitored
     }
 }

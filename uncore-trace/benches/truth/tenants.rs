@@ -25,7 +25,7 @@
 //! ms).
 
 use super::random::Random;
-use super::{Case, Pauses, SOCKETS};
+use super::{DrawnCase, Pauses, SOCKETS};
 
 /// Part of the CPUs' time that tenants want.
 const LOAD: f64 = 0.6;
@@ -38,7 +38,7 @@ const MS: f64 = 1e6;
 
 /// How a thread runs and sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ThreadKind {
     Spin,
     Serve,
     Batch,
@@ -49,60 +49,73 @@ pub(crate) enum Kind {
 
 /// A sort of tenant: see the table above.
 #[derive(Clone, Copy)]
-struct Sort {
+struct TenantSort {
     /// How many of the tenants are of it.
-    part: f64,
-    kind: Kind,
+    share: f64,
+    thread_kind: ThreadKind,
     /// Part of the time for which a thread runs, and for how long at a time, ms; or the period.
     busy: (f64, f64),
     run: (f64, f64),
     /// How many of the tenants have a process for each thread.
-    each: f64,
+    process_per_thread: f64,
     may_have_quota: bool,
     has_sidecar: bool,
 }
 
-const BATCH: Sort = Sort {
-    part: 0.20,
-    kind: Kind::Batch,
+const BATCH: TenantSort = TenantSort {
+    share: 0.20,
+    thread_kind: ThreadKind::Batch,
     busy: (0.4, 0.95),
     run: (3.0, 100.0),
-    each: 0.5,
+    process_per_thread: 0.5,
     may_have_quota: true,
     has_sidecar: false,
 };
-const OTHER: Sort = Sort { may_have_quota: false, ..BATCH };
-const SERVE: Sort =
-    Sort { part: 0.30, kind: Kind::Serve, busy: (0.15, 0.6), run: (0.05, 0.5), each: 1.0, ..BATCH };
-const SORTS: [Sort; 7] = [
-    Sort { part: 0.10, kind: Kind::Spin, busy: (1.0, 1.0), ..OTHER },
+const OTHER: TenantSort = TenantSort { may_have_quota: false, ..BATCH };
+const SERVE: TenantSort = TenantSort {
+    share: 0.30,
+    thread_kind: ThreadKind::Serve,
+    busy: (0.15, 0.6),
+    run: (0.05, 0.5),
+    process_per_thread: 1.0,
+    ..BATCH
+};
+const SORTS: [TenantSort; 7] = [
+    TenantSort { share: 0.10, thread_kind: ThreadKind::Spin, busy: (1.0, 1.0), ..OTHER },
     SERVE,
     BATCH,
-    Sort {
-        part: 0.10,
-        kind: Kind::Periodic,
+    TenantSort {
+        share: 0.10,
+        thread_kind: ThreadKind::Periodic,
         busy: (0.5, 0.5),
         run: (4.0, 60.0),
-        each: 0.0,
+        process_per_thread: 0.0,
         ..OTHER
     },
-    Sort { part: 0.08, kind: Kind::Short, busy: (0.8, 0.8), run: (1.0, 20.0), each: 1.0, ..OTHER },
-    Sort {
-        part: 0.12,
-        kind: Kind::Gang(0),
+    TenantSort {
+        share: 0.08,
+        thread_kind: ThreadKind::Short,
+        busy: (0.8, 0.8),
+        run: (1.0, 20.0),
+        process_per_thread: 1.0,
+        ..OTHER
+    },
+    TenantSort {
+        share: 0.12,
+        thread_kind: ThreadKind::Gang(0),
         busy: (0.2, 0.6),
         run: (0.5, 15.0),
-        each: 0.0,
+        process_per_thread: 0.0,
         ..BATCH
     },
-    Sort { part: 0.10, may_have_quota: false, has_sidecar: true, ..SERVE },
+    TenantSort { share: 0.10, may_have_quota: false, has_sidecar: true, ..SERVE },
 ];
 
 #[derive(Clone, Debug)]
-pub(crate) struct Thread {
+pub(crate) struct DrawnThread {
     pub(crate) tenant: usize,
     pub(crate) process: usize,
-    pub(crate) kind: Kind,
+    pub(crate) thread_kind: ThreadKind,
     pub(crate) socket: usize,
     pub(crate) pin: Option<usize>,
     /// Whether it may wake on the other socket.
@@ -121,7 +134,7 @@ pub(crate) struct Thread {
 }
 
 #[derive(Debug)]
-pub(crate) struct Tenant {
+pub(crate) struct DrawnTenant {
     /// Bytes/ns.
     pub(crate) rate: f64,
     /// Part of its bytes in the memory of the other socket.
@@ -132,29 +145,29 @@ pub(crate) struct Tenant {
 
 /// A machine before it runs. The last tenant is the kernel.
 #[derive(Debug, Default)]
-pub(crate) struct Machine {
+pub(crate) struct DrawnMachine {
     /// CPUs of a socket.
     pub(crate) cpus: usize,
-    pub(crate) tenants: Vec<Tenant>,
-    pub(crate) threads: Vec<Thread>,
+    pub(crate) tenants: Vec<DrawnTenant>,
+    pub(crate) threads: Vec<DrawnThread>,
     /// Processes at the begin.
     pub(crate) processes: usize,
     /// Period, ns, and its relative spread.
     pub(crate) gangs: Vec<(f64, f64)>,
 }
 
-impl Machine {
-    pub(crate) fn draw(case: &Case, random: &mut Random) -> Self {
+impl DrawnMachine {
+    pub(crate) fn draw(case: &DrawnCase, random: &mut Random) -> Self {
         let mut machine = Self { cpus: case.cpus, ..Self::default() };
         for socket in 0..SOCKETS {
             let weights: Vec<f64> =
                 (0..case.tenants).map(|_| random.log_normal(0.0, 1.0)).collect();
             match case.pauses {
-                Pauses::Never => machine.never(case, socket, &weights, random),
-                Pauses::Usual => machine.usual(socket, &weights, random),
+                Pauses::Never => machine.add_busy_tenants(case, socket, &weights, random),
+                Pauses::Usual => machine.add_pausing_tenants(socket, &weights, random),
             }
         }
-        machine.kernel(random);
+        machine.add_kernel(random);
         machine
     }
 
@@ -163,79 +176,104 @@ impl Machine {
         self.cpus * SOCKETS
     }
 
-    fn process(&mut self) -> usize {
+    fn new_process(&mut self) -> usize {
         self.processes += 1;
         self.processes - 1
     }
 
-    fn tenant(&mut self, remote: f64, quota: f64, random: &mut Random) -> usize {
+    fn new_tenant(&mut self, remote: f64, quota: f64, random: &mut Random) -> usize {
         let rate = random.log_normal(RATE.0.ln(), RATE.1);
-        self.tenants.push(Tenant { rate, remote, quota: quota as u64 });
+        self.tenants.push(DrawnTenant { rate, remote, quota: quota as u64 });
         self.tenants.len() - 1
     }
 
     /// Adds a thread like `like`; returns its number.
-    fn add(&mut self, like: &Thread, process: usize, random: &mut Random) -> usize {
+    fn add_thread(&mut self, like: &DrawnThread, process: usize, random: &mut Random) -> usize {
         let pause = like.pause.max(US);
-        self.threads.push(Thread { process, pause, factor: random.factor(0.3), ..like.clone() });
+        self.threads.push(DrawnThread {
+            process,
+            pause,
+            factor: random.mean_one_factor(0.3),
+            ..like.clone()
+        });
         self.threads.len() - 1
     }
 
-    fn usual(&mut self, socket: usize, weights: &[f64], random: &mut Random) {
+    fn add_pausing_tenants(&mut self, socket: usize, weights: &[f64], random: &mut Random) {
         let sum: f64 = weights.iter().sum();
         let mut free = random.permutation(self.cpus);
         let mut served: Vec<Vec<usize>> = Vec::new();
         for weight in weights {
             let want = weight / sum * self.cpus as f64 * LOAD;
-            let mut sort = &SORTS[random.by_weight(&SORTS.map(|sort| sort.part))];
+            let mut chosen_sort = &SORTS[random.by_weight(&SORTS.map(|candidate| candidate.share))];
             let room = want + 0.25 * self.cpus as f64;
-            if sort.kind == Kind::Spin && (want < 0.6 || (free.len() as f64) < room) {
-                sort = &BATCH;
+            if chosen_sort.thread_kind == ThreadKind::Spin
+                && (want < 0.6 || (free.len() as f64) < room)
+            {
+                chosen_sort = &BATCH;
             }
-            let spans = sort.kind != Kind::Spin && random.chance(0.3);
-            let remote = if random.chance(0.2) { (0.1, 0.6) } else { (0.0, 0.08) };
+            let spans = chosen_sort.thread_kind != ThreadKind::Spin && random.draw_bool(0.3);
+            let remote = if random.draw_bool(0.2) { (0.1, 0.6) } else { (0.0, 0.08) };
             let remote = random.uniform(remote.0, remote.1);
-            let limited = sort.may_have_quota && want > 0.3 && random.chance(0.2);
+            let limited = chosen_sort.may_have_quota && want > 0.3 && random.draw_bool(0.2);
             let quota = if limited { want * random.uniform(0.5, 0.9) } else { 0.0 };
-            let tenant = self.tenant(remote, quota * QUOTA_NS as f64, random);
-            let count = (want / random.uniform(sort.busy.0, sort.busy.1)).ceil().max(1.0);
-            let mut like = Thread { spans, ..Thread::of(tenant, sort.kind, socket) };
-            like.run = random.log_uniform(sort.run.0, sort.run.1) * MS;
+            let tenant = self.new_tenant(remote, quota * QUOTA_NS as f64, random);
+            let count =
+                (want / random.uniform(chosen_sort.busy.0, chosen_sort.busy.1)).ceil().max(1.0);
+            let mut like = DrawnThread {
+                spans,
+                ..DrawnThread::for_tenant(tenant, chosen_sort.thread_kind, socket)
+            };
+            like.run = random.log_uniform(chosen_sort.run.0, chosen_sort.run.1) * MS;
             like.pause = like.run * (count / want - 1.0);
-            match sort.kind {
-                Kind::Periodic => (like.run, like.pause) = (like.run * want / count, like.run),
-                Kind::Short => like.life = random.log_uniform(20.0, 300.0) * MS,
-                Kind::Gang(_) => {
-                    like.kind = Kind::Gang(self.gangs.len());
-                    self.gangs.push((like.run * count / want, random.unit()));
+            match chosen_sort.thread_kind {
+                ThreadKind::Periodic => {
+                    (like.run, like.pause) = (like.run * want / count, like.run);
+                }
+                ThreadKind::Short => like.life = random.log_uniform(20.0, 300.0) * MS,
+                ThreadKind::Gang(_) => {
+                    like.thread_kind = ThreadKind::Gang(self.gangs.len());
+                    self.gangs.push((like.run * count / want, random.unit_interval()));
                 }
                 _ => {}
             }
-            let count = if sort.kind == Kind::Spin { want.round().max(1.0) } else { count };
-            let mut processes = vec![self.process()];
-            let most = if random.chance(sort.each) { count as usize } else { 1 };
-            while processes.len() < most && (sort.kind != Kind::Serve || random.chance(0.5)) {
-                processes.push(self.process());
+            let count = if chosen_sort.thread_kind == ThreadKind::Spin {
+                want.round().max(1.0)
+            } else {
+                count
+            };
+            let mut processes = vec![self.new_process()];
+            let process_limit =
+                if random.draw_bool(chosen_sort.process_per_thread) { count as usize } else { 1 };
+            while processes.len() < process_limit
+                && (chosen_sort.thread_kind != ThreadKind::Serve || random.draw_bool(0.5))
+            {
+                processes.push(self.new_process());
             }
             let mut mine = Vec::new();
-            for at in 0..count as usize {
-                if sort.kind == Kind::Spin {
+            for index in 0..count as usize {
+                if chosen_sort.thread_kind == ThreadKind::Spin {
                     like.pin = free.pop().map(|cpu| socket * self.cpus + cpu);
                 }
-                mine.push(self.add(&like, processes[at % processes.len()], random));
+                mine.push(self.add_thread(&like, processes[index % processes.len()], random));
             }
-            if sort.has_sidecar {
+            if chosen_sort.has_sidecar {
                 let run = random.log_uniform(0.2, 2.0) * MS;
                 let pause = random.log_uniform(10.0, 100.0) * MS;
-                let process = self.process();
-                self.add(&Thread { kind: Kind::Periodic, run, pause, ..like }, process, random);
+                let process = self.new_process();
+                self.add_thread(
+                    &DrawnThread { thread_kind: ThreadKind::Periodic, run, pause, ..like },
+                    process,
+                    random,
+                );
             }
-            if sort.kind == Kind::Serve {
-                if !served.is_empty() && random.chance(0.3) {
+            if chosen_sort.thread_kind == ThreadKind::Serve {
+                if !served.is_empty() && random.draw_bool(0.3) {
                     // Its requests come from another tenant's.
-                    for (one, other) in served[random.below(served.len())].iter().zip(&mine) {
-                        self.threads[*one].wakes = Some(*other);
-                        self.threads[*other].pause *= 3.0;
+                    for (waker, woken) in served[random.index_below(served.len())].iter().zip(&mine)
+                    {
+                        self.threads[*waker].wakes = Some(*woken);
+                        self.threads[*woken].pause *= 3.0;
                     }
                 }
                 served.push(mine);
@@ -243,59 +281,69 @@ impl Machine {
         }
     }
 
-    fn never(&mut self, case: &Case, socket: usize, weights: &[f64], random: &mut Random) {
+    fn add_busy_tenants(
+        &mut self,
+        case: &DrawnCase,
+        socket: usize,
+        weights: &[f64],
+        random: &mut Random,
+    ) {
         let mut threads = vec![1; weights.len()];
         for _ in weights.len()..self.cpus {
             threads[random.by_weight(weights)] += 1;
         }
-        let mut places = random.permutation(self.cpus).into_iter();
+        let mut free_cpus = random.permutation(self.cpus).into_iter();
         for count in threads {
             let remote = random.uniform(0.0, 0.08);
             let quota = case.quota.unwrap_or(0.0) * f64::from(count) * QUOTA_NS as f64;
-            let tenant = self.tenant(remote, quota, random);
-            let process = self.process();
-            let mut like = Thread::of(tenant, Kind::Spin, socket);
+            let tenant = self.new_tenant(remote, quota, random);
+            let process = self.new_process();
+            let mut like = DrawnThread::for_tenant(tenant, ThreadKind::Spin, socket);
             for _ in 0..count {
-                let own = places.next().filter(|_| weights.len() <= self.cpus);
-                like.pin = own.map(|cpu| socket * self.cpus + cpu);
-                self.add(&like, process, random);
+                let pinned_cpu = free_cpus.next().filter(|_| weights.len() <= self.cpus);
+                like.pin = pinned_cpu.map(|cpu| socket * self.cpus + cpu);
+                self.add_thread(&like, process, random);
             }
         }
     }
 
-    fn kernel(&mut self, random: &mut Random) {
-        self.tenants.push(Tenant { rate: RATE.0, remote: 0.05, quota: 0 });
+    fn add_kernel(&mut self, random: &mut Random) {
+        self.tenants.push(DrawnTenant { rate: RATE.0, remote: 0.05, quota: 0 });
         let tenant = self.tenants.len() - 1;
-        let like = |socket, run, pause| Thread {
+        let like = |socket, run, pause| DrawnThread {
             urgent: true,
             run,
             pause,
-            ..Thread::of(tenant, Kind::Serve, socket)
+            ..DrawnThread::for_tenant(tenant, ThreadKind::Serve, socket)
         };
         for cpu in 0..self.all_cpus() {
-            let process = self.process();
+            let process = self.new_process();
             let worker = like(cpu / self.cpus, 15.0 * US, 20.0 * MS);
-            self.add(&Thread { pin: Some(cpu), ..worker }, process, random);
+            self.add_thread(&DrawnThread { pin: Some(cpu), ..worker }, process, random);
         }
         for socket in 0..SOCKETS {
-            let process = self.process();
-            self.add(&like(socket, 10.0 * US, 4.0 * MS), process, random);
+            let process = self.new_process();
+            self.add_thread(&like(socket, 10.0 * US, 4.0 * MS), process, random);
         }
-        let process = self.process();
+        let process = self.new_process();
         for cpu in (0..self.all_cpus()).step_by((self.cpus / 8).max(1)) {
             let pause = random.log_uniform(0.5, 4.0) * MS;
             let softirq = like(cpu / self.cpus, 30.0 * US, pause);
-            self.add(&Thread { pin: Some(cpu), is_softirq: true, ..softirq }, process, random);
+            self.add_thread(
+                &DrawnThread { pin: Some(cpu), is_softirq: true, ..softirq },
+                process,
+                random,
+            );
         }
     }
 }
 
-impl Thread {
-    const fn of(tenant: usize, kind: Kind, socket: usize) -> Self {
+impl DrawnThread {
+    const fn for_tenant(tenant: usize, thread_kind: ThreadKind, socket: usize) -> Self {
         Self {
             tenant,
             process: 0,
-            kind,
+            thread_kind,
             socket,
             pin: None,
             spans: false,

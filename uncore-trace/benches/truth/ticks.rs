@@ -19,8 +19,8 @@ use uncore_trace::plan::{Counter, CounterRole, Plan};
 use uncore_trace::schema::link::{Direction, Link, LinkCounter, MEMORY};
 
 use super::random::Random;
-use super::traffic::{Piece, Places, Traffic};
-use super::{Case, SOCKETS, TICK_NS};
+use super::traffic::{DrawnTraffic, Piece, StretchPositions};
+use super::{DrawnCase, SOCKETS, TICK_NS};
 
 /// Bytes of a count.
 const SCALE: f64 = 32.0;
@@ -35,7 +35,7 @@ const MISS: u64 = 12;
 
 /// Who moved bytes or got them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Who {
+pub(crate) enum ByteMover {
     Process(u32),
     Softirq,
     Idle,
@@ -44,9 +44,9 @@ pub(crate) enum Who {
 
 /// What one of them moved at a counter, on CPUs near it or far from it, in a part of a tick.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
+pub(crate) struct MovedPart {
     pub(crate) counter: usize,
-    pub(crate) who: Who,
+    pub(crate) mover: ByteMover,
     pub(crate) is_far: bool,
     pub(crate) ns: u64,
     pub(crate) bytes: f64,
@@ -54,17 +54,17 @@ pub(crate) struct Part {
 
 /// A tick.
 #[derive(Debug, Default)]
-pub(crate) struct Tick {
+pub(crate) struct DrawnTick {
     /// Its readings, in the order of time for each counter.
     pub(crate) readings: Vec<CounterReading>,
     /// Nanoseconds by owner, by CPU.
     pub(crate) usage: Vec<Vec<(Owner, u64)>>,
     /// All that was moved on CPUs, and what devices moved, by counter.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) moved_parts: Vec<MovedPart>,
     pub(crate) device: Vec<f64>,
     /// Bytes of its begin that the reading of the tick before counts, and the others, by counter.
     early: Vec<f64>,
-    rest: Vec<f64>,
+    later: Vec<f64>,
 }
 
 /// How a process misses: the part of its bytes that is not prefetched, over the bytes of a miss,
@@ -76,8 +76,8 @@ struct Missing {
 }
 
 pub(crate) struct Ticks<'a> {
-    traffic: &'a Traffic<'a>,
-    case: &'a Case,
+    traffic: &'a DrawnTraffic<'a>,
+    case: &'a DrawnCase,
     /// The tick at which the recording begins.
     start: u64,
     /// Counters that are divided.
@@ -89,9 +89,9 @@ pub(crate) struct Ticks<'a> {
     owners: Vec<Owner>,
     missing: Vec<Missing>,
     random: Random,
-    places: Places,
-    next: usize,
-    ahead: Tick,
+    positions: StretchPositions,
+    next_tick: usize,
+    ahead: DrawnTick,
     counted: Vec<f64>,
     missed: Vec<f64>,
 }
@@ -106,8 +106,8 @@ pub(crate) const FIRST_PID: u32 = 1000;
 
 impl<'a> Ticks<'a> {
     pub(crate) fn new(
-        case: &'a Case,
-        traffic: &'a Traffic<'a>,
+        case: &'a DrawnCase,
+        traffic: &'a DrawnTraffic<'a>,
         start: u64,
         counters: usize,
         mut random: Random,
@@ -128,9 +128,9 @@ impl<'a> Ticks<'a> {
         });
         let at_port =
             case.ports.map(|_| tenant_of.iter().map(|_| random.log_normal(0.0, PORT)).collect());
-        let all = traffic.machine.all_cpus();
-        let with_ports = counters + case.ports.map_or(0, |size| all.div_ceil(size));
-        let mut made = Self {
+        let cpu_count = traffic.machine.all_cpus();
+        let with_ports = counters + case.ports.map_or(0, |size| cpu_count.div_ceil(size));
+        let mut ticks = Self {
             with_ports,
             at_port: at_port.unwrap_or_default(),
             traffic,
@@ -140,41 +140,41 @@ impl<'a> Ticks<'a> {
             owners: tenant_of.iter().enumerate().map(owner).collect(),
             missing: missing.unwrap_or_default(),
             random,
-            places: traffic.places(),
-            next: 0,
-            ahead: Tick::default(),
+            positions: traffic.start_positions(),
+            next_tick: 0,
+            ahead: DrawnTick::default(),
             // Counters are not at 0 when a recording begins.
             counted: vec![12_345.0 * SCALE; with_ports],
-            missed: vec![0.0; all],
+            missed: vec![0.0; cpu_count],
         };
-        made.ahead = made.make(0);
-        made
+        ticks.ahead = ticks.make_tick(0);
+        ticks
     }
 
     /// The readings at which the recording begins.
-    pub(crate) fn first(&self) -> Vec<CounterReading> {
-        (0..self.with_ports).map(|counter| self.reading(counter, 0)).collect()
+    pub(crate) fn first_readings(&self) -> Vec<CounterReading> {
+        (0..self.with_ports).map(|counter| self.timer_reading(counter, 0)).collect()
     }
 
     /// The next tick.
-    pub(crate) fn advance(&mut self) -> Option<Tick> {
-        if self.next >= self.traffic.ticks {
+    pub(crate) fn advance_tick(&mut self) -> Option<DrawnTick> {
+        if self.next_tick >= self.traffic.ticks {
             return None;
         }
-        self.next += 1;
-        let ahead = self.make(self.next);
+        self.next_tick += 1;
+        let ahead = self.make_tick(self.next_tick);
         let mut tick = std::mem::replace(&mut self.ahead, ahead);
         for counter in 0..self.with_ports {
             let device = tick.device.get(counter).copied().unwrap_or(0.0);
-            let sum = tick.rest[counter] + device + self.ahead.early[counter];
+            let sum = tick.later[counter] + device + self.ahead.early[counter];
             self.counted[counter] += (sum * self.random.normal(1.0, 0.001)).max(0.0);
-            tick.readings.push(self.reading(counter, self.next));
+            tick.readings.push(self.timer_reading(counter, self.next_tick));
         }
         Some(tick)
     }
 
-    fn reading(&self, counter: usize, tick: usize) -> CounterReading {
-        let late = if tick == self.traffic.ticks { 5000 } else { self.late(counter, tick) };
+    fn timer_reading(&self, counter: usize, tick: usize) -> CounterReading {
+        let late = if tick == self.traffic.ticks { 5000 } else { self.lateness_ns(counter, tick) };
         let tick = self.start + tick as u64;
         CounterReading {
             tick,
@@ -195,64 +195,68 @@ impl<'a> Ticks<'a> {
     }
 
     /// How late a port, or the counters of a socket, are read at the begin of a tick, ns.
-    fn late(&self, counter: usize, tick: usize) -> u64 {
+    fn lateness_ns(&self, counter: usize, tick: usize) -> u64 {
         let socket = self.first_cpu(counter) / self.case.cpus;
-        let place = if counter < self.counters { socket } else { SOCKETS + counter };
-        let mut random = Random::at(LATE ^ self.case.seed, tick as u64, place as u64);
-        let more = if random.chance(0.004) { random.exponential(80_000.0) } else { 0.0 };
-        (4000.0 + random.exponential(5000.0) + more).min(600_000.0) as u64
+        let place_key = if counter < self.counters { socket } else { SOCKETS + counter };
+        let mut random = Random::for_place(LATE ^ self.case.seed, tick as u64, place_key as u64);
+        let extra_ns = if random.draw_bool(0.004) { random.exponential(80_000.0) } else { 0.0 };
+        (4000.0 + random.exponential(5000.0) + extra_ns).min(600_000.0) as u64
     }
 
     /// What happens in a tick.
-    fn make(&mut self, tick: usize) -> Tick {
+    fn make_tick(&mut self, tick: usize) -> DrawnTick {
         let zero = vec![0.0; self.with_ports];
-        let mut made = Tick { early: zero.clone(), rest: zero, ..Tick::default() };
+        let mut new_tick = DrawnTick { early: zero.clone(), later: zero, ..DrawnTick::default() };
         if tick >= self.traffic.ticks {
-            return made;
+            return new_tick;
         }
         let cpus = self.traffic.machine.all_cpus();
-        made.usage = vec![Vec::new(); cpus];
+        new_tick.usage = vec![Vec::new(); cpus];
         let from = tick as u64 * TICK_NS;
         // The first reading begins the count.
-        let late = |counter| if tick == 0 { 0 } else { self.late(counter, tick) };
+        let late = |counter| if tick == 0 { 0 } else { self.lateness_ns(counter, tick) };
         let cuts: Vec<u64> = (0..self.with_ports).map(|counter| from + late(counter)).collect();
         let mut running = vec![(Owner::Idle, from); cpus];
-        let mut places = std::mem::take(&mut self.places);
+        let mut positions = std::mem::take(&mut self.positions);
         let traffic = self.traffic;
-        traffic.pieces(tick, &mut places, |piece| {
+        traffic.give_pieces(tick, &mut positions, |piece| {
             let is_softirq = traffic.machine.threads[piece.thread].is_softirq;
             let task = self.owners[piece.process];
             let owner = if is_softirq { Owner::Softirq(NET_RX) } else { task };
             let ns = piece.end - piece.begin;
-            add(&mut made.usage[piece.cpu], owner, ns);
-            let who = if is_softirq { Who::Softirq } else { Who::Process(piece.process as u32) };
-            let mut moved = |counter: usize, is_far, bytes| {
+            add_ns(&mut new_tick.usage[piece.cpu], owner, ns);
+            let mover = if is_softirq {
+                ByteMover::Softirq
+            } else {
+                ByteMover::Process(piece.process as u32)
+            };
+            let mut add_moved = |counter: usize, is_far, bytes| {
                 let early = cuts[counter].clamp(piece.begin, piece.end) - piece.begin;
                 let early = bytes * early as f64 / ns as f64;
-                made.early[counter] += early;
-                made.rest[counter] += bytes - early;
+                new_tick.early[counter] += early;
+                new_tick.later[counter] += bytes - early;
                 if counter >= self.counters {
                     return;
                 }
-                made.parts.push(Part { counter, who, is_far, ns, bytes });
+                new_tick.moved_parts.push(MovedPart { counter, mover, is_far, ns, bytes });
             };
             match self.case.group {
-                Some(group) => moved(piece.cpu / group, false, piece.bytes.iter().sum()),
+                Some(group) => add_moved(piece.cpu / group, false, piece.bytes.iter().sum()),
                 None => piece.bytes.iter().enumerate().for_each(|(socket, bytes)| {
-                    moved(socket, piece.cpu / self.case.cpus != socket, *bytes);
+                    add_moved(socket, piece.cpu / self.case.cpus != socket, *bytes);
                 }),
             }
             if let Some(size) = self.case.ports {
                 let bytes = piece.bytes.iter().sum::<f64>() * self.at_port[piece.process];
-                moved(self.counters + piece.cpu / size, false, bytes);
+                add_moved(self.counters + piece.cpu / size, false, bytes);
             }
             if !self.missing.is_empty() {
                 let owner = if is_softirq { Owner::Idle } else { task };
-                self.misses(piece, owner, &mut running[piece.cpu], &mut made.readings);
+                self.count_misses(piece, owner, &mut running[piece.cpu], &mut new_tick.readings);
             }
         });
-        self.places = places;
-        for used in &mut made.usage {
+        self.positions = positions;
+        for used in &mut new_tick.usage {
             let busy: u64 = used.iter().map(|(_, ns)| ns).sum();
             if busy < TICK_NS {
                 used.push((Owner::Idle, TICK_NS - busy));
@@ -261,18 +265,18 @@ impl<'a> Ticks<'a> {
         if !self.missing.is_empty() {
             let end = from + TICK_NS;
             for (cpu, (owner, _)) in running.into_iter().enumerate() {
-                made.readings.push(self.miss(cpu, end, ReadingTrigger::Timer, owner));
+                new_tick.readings.push(self.miss_reading(cpu, end, ReadingTrigger::Timer, owner));
             }
         }
         let device = if self.case.group.is_some() { &[] } else { &self.traffic.device[tick][..] };
-        made.device = device.to_vec();
-        made.device.resize(self.counters, 0.0);
-        made
+        new_tick.device = device.to_vec();
+        new_tick.device.resize(self.counters, 0.0);
+        new_tick
     }
 
     /// Counts the misses of a piece, and reads them where its thread comes after idle time and
     /// leaves.
-    fn misses(
+    fn count_misses(
         &mut self,
         piece: Piece,
         owner: Owner,
@@ -281,21 +285,27 @@ impl<'a> Ticks<'a> {
     ) {
         let Piece { cpu, begin, end, .. } = piece;
         if piece.begins && begin > running.1 {
-            readings.push(self.miss(cpu, begin, ReadingTrigger::Event, Owner::Idle));
+            readings.push(self.miss_reading(cpu, begin, ReadingTrigger::Event, Owner::Idle));
         }
         let missing = &self.missing[piece.process];
         let noise = missing.noise * (50_000.0 / (end - begin) as f64).sqrt().min(3.0);
-        let place = ((cpu as u64) << 48) + begin;
-        let factor = Random::at(MISS, self.case.seed, place).factor(noise);
+        let place_key = ((cpu as u64) << 48) + begin;
+        let factor = Random::for_place(MISS, self.case.seed, place_key).mean_one_factor(noise);
         self.missed[cpu] += piece.bytes.iter().sum::<f64>() * missing.of_byte * factor;
         if piece.ends {
-            readings.push(self.miss(cpu, end, ReadingTrigger::Event, owner));
+            readings.push(self.miss_reading(cpu, end, ReadingTrigger::Event, owner));
         }
         *running = (if piece.ends { Owner::Idle } else { owner }, end);
     }
 
     /// A reading of the misses of a CPU at a time. It is logged in the tick that ends next.
-    fn miss(&self, cpu: usize, time: u64, trigger: ReadingTrigger, owner: Owner) -> CounterReading {
+    fn miss_reading(
+        &self,
+        cpu: usize,
+        time: u64,
+        trigger: ReadingTrigger,
+        owner: Owner,
+    ) -> CounterReading {
         CounterReading {
             tick: self.start + time.div_ceil(TICK_NS),
             time: self.start * TICK_NS + time,
@@ -308,23 +318,25 @@ impl<'a> Ticks<'a> {
     }
 }
 
-fn add(parts: &mut Vec<(Owner, u64)>, owner: Owner, ns: u64) {
-    match parts.iter_mut().find(|(its, _)| *its == owner) {
+fn add_ns(usage: &mut Vec<(Owner, u64)>, owner: Owner, ns: u64) {
+    match usage.iter_mut().find(|(known, _)| *known == owner) {
         Some((_, sum)) => *sum += ns,
-        None => parts.push((owner, ns)),
+        None => usage.push((owner, ns)),
     }
 }
 
 /// The plan of the recording: a counter of each socket's memory, which sees all CPUs, or one of
 /// what each group of CPUs moves, ports, and those of misses.
-pub(crate) fn plan(case: &Case) -> Plan {
-    let cpus = |from: usize, to: usize| (from as u32..to as u32).collect::<CpuList>();
-    let all = case.cpus * SOCKETS;
+pub(crate) fn recording_plan(case: &DrawnCase) -> Plan {
+    let cpus = |from: usize, limit: usize| (from as u32..limit as u32).collect::<CpuList>();
+    let cpu_count = case.cpus * SOCKETS;
     let size = case.group.unwrap_or(case.cpus);
     let mut counters: Vec<Counter> = Vec::new();
-    for (id, first) in (0..all).step_by(size).enumerate() {
-        let own = cpus(first, (first + size).min(all));
-        let far = (0..all as u32).filter(|cpu| !own.iter().any(|own| own == *cpu)).collect();
+    for (id, first_cpu) in (0..cpu_count).step_by(size).enumerate() {
+        let near_cpus = cpus(first_cpu, (first_cpu + size).min(cpu_count));
+        let far = (0..cpu_count as u32)
+            .filter(|cpu| !near_cpus.iter().any(|near| near == *cpu))
+            .collect();
         let is_group = case.group.is_some();
         counters.push(Counter {
             id: id as u32,
@@ -337,9 +349,9 @@ pub(crate) fn plan(case: &Case) -> Plan {
             scale: SCALE,
             attr_type: 10,
             config: Default::default(),
-            cpu: first as u32,
-            socket: Some((first / case.cpus) as i16),
-            sees: if is_group { own } else { cpus(0, all) },
+            cpu: first_cpu as u32,
+            socket: Some((first_cpu / case.cpus) as i16),
+            sees: if is_group { near_cpus } else { cpus(0, cpu_count) },
             far: if is_group { CpuList::default() } else { far },
             per_cpu: false,
             exclude_guest: false,
@@ -359,23 +371,25 @@ pub(crate) fn plan(case: &Case) -> Plan {
     }
     let counted = counters.len();
     if let (Some(size), Some(like)) = (case.ports, counters.first().cloned()) {
-        counters.extend((0..all).step_by(size).enumerate().map(|(port, first)| Counter {
-            id: (counted + port) as u32,
-            pmu: format!("port_{port}"),
-            cpu: first as u32,
-            socket: Some((first / case.cpus) as i16),
-            sees: cpus(first, (first + size).min(all)),
-            far: CpuList::default(),
-            cause: Some(Cause::Cpu),
-            causes: BTreeSet::new(),
-            role: CounterRole::Weight,
-            witness_bytes: Some(SCALE),
-            ..like.clone()
+        counters.extend((0..cpu_count).step_by(size).enumerate().map(|(port, first_cpu)| {
+            Counter {
+                id: (counted + port) as u32,
+                pmu: format!("port_{port}"),
+                cpu: first_cpu as u32,
+                socket: Some((first_cpu / case.cpus) as i16),
+                sees: cpus(first_cpu, (first_cpu + size).min(cpu_count)),
+                far: CpuList::default(),
+                cause: Some(Cause::Cpu),
+                causes: BTreeSet::new(),
+                role: CounterRole::Weight,
+                witness_bytes: Some(SCALE),
+                ..like.clone()
+            }
         }));
     }
     let planned = counters.len();
     if let (Some(_), Some(like)) = (case.misses, counters.first().cloned()) {
-        counters.extend((0..all).map(|cpu| Counter {
+        counters.extend((0..cpu_count).map(|cpu| Counter {
             id: (planned + cpu) as u32,
             pmu: "core".to_owned(),
             subsystem: "core".to_owned(),

@@ -21,8 +21,8 @@
 
 use super::random::Random;
 use super::schedule::{Schedule, Stretch};
-use super::tenants::Machine;
-use super::{Case, SOCKETS, TICK_NS};
+use super::tenants::DrawnMachine;
+use super::{DrawnCase, SOCKETS, TICK_NS};
 
 /// Part of the traffic that devices move.
 const DEVICE: f64 = 0.08;
@@ -37,7 +37,7 @@ const BURSTS: u64 = 2;
 
 /// How a process moves bytes.
 #[derive(Debug)]
-struct Process {
+struct TrafficProcess {
     /// Bytes/ns.
     rate: f64,
     remote: f64,
@@ -64,11 +64,11 @@ pub(crate) struct Piece {
 }
 
 #[derive(Debug)]
-pub(crate) struct Traffic<'a> {
-    pub(crate) machine: &'a Machine,
+pub(crate) struct DrawnTraffic<'a> {
+    pub(crate) machine: &'a DrawnMachine,
     pub(crate) schedule: &'a Schedule,
     pub(crate) ticks: usize,
-    processes: Vec<Process>,
+    processes: Vec<TrafficProcess>,
     /// Phases and drift, by process and level.
     levels: Vec<Vec<f32>>,
     /// The fall of the bytes of a tick, and what devices move in it, by socket.
@@ -77,33 +77,34 @@ pub(crate) struct Traffic<'a> {
 }
 
 /// Where each CPU is in its stretches.
-pub(crate) type Places = Vec<usize>;
+pub(crate) type StretchPositions = Vec<usize>;
 
-impl<'a> Traffic<'a> {
+impl<'a> DrawnTraffic<'a> {
     pub(crate) fn draw(
-        case: &Case,
-        machine: &'a Machine,
+        case: &DrawnCase,
+        machine: &'a DrawnMachine,
         schedule: &'a Schedule,
         random: &mut Random,
     ) -> Self {
-        let ticks = case.ticks();
-        let process = |tenant: &usize| Process::draw(case, machine, *tenant, random);
-        let processes: Vec<Process> = schedule.tenant_of.iter().map(process).collect();
-        let level = |_| if case.plain { Vec::new() } else { levels(ticks.div_ceil(LEVEL), random) };
+        let ticks = case.tick_count();
+        let process = |tenant: &usize| TrafficProcess::draw(case, machine, *tenant, random);
+        let processes: Vec<TrafficProcess> = schedule.tenant_of.iter().map(process).collect();
+        let level =
+            |_| if case.plain { Vec::new() } else { draw_levels(ticks.div_ceil(LEVEL), random) };
         let levels = (0..machine.processes).map(level).collect();
         let fall = vec![[1.0; SOCKETS]; ticks];
         let device = vec![[0.0; SOCKETS]; ticks];
-        let mut made = Self { machine, schedule, ticks, processes, levels, fall, device };
-        made.saturate(case, random);
-        made
+        let mut traffic = Self { machine, schedule, ticks, processes, levels, fall, device };
+        traffic.saturate_memory(case, random);
+        traffic
     }
 
     /// Draws what devices move, and the fall of what all move.
-    fn saturate(&mut self, case: &Case, random: &mut Random) {
-        let mut places = self.places();
+    fn saturate_memory(&mut self, case: &DrawnCase, random: &mut Random) {
+        let mut positions = self.start_positions();
         let mut demand = vec![[0.0; SOCKETS]; self.ticks];
         for (tick, demand) in demand.iter_mut().enumerate() {
-            self.pieces(tick, &mut places, |piece| {
+            self.give_pieces(tick, &mut positions, |piece| {
                 demand.iter_mut().zip(piece.bytes).for_each(|(sum, bytes)| *sum += bytes);
             });
         }
@@ -112,7 +113,7 @@ impl<'a> Traffic<'a> {
             let mut device = vec![0.0; self.ticks];
             for _ in 0..3 {
                 for ticks in device.chunks_mut(BURST) {
-                    let is_on = f64::from(u8::from(random.chance(0.4)));
+                    let is_on = f64::from(u8::from(random.draw_bool(0.4)));
                     for bytes in ticks {
                         *bytes += is_on * random.log_normal(0.0, 0.3);
                     }
@@ -129,68 +130,87 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    pub(crate) fn places(&self) -> Places {
+    pub(crate) fn start_positions(&self) -> StretchPositions {
         vec![0; self.machine.all_cpus()]
     }
 
     /// Gives the pieces of a tick, CPU by CPU. Ticks come in order.
-    pub(crate) fn pieces(&self, tick: usize, places: &mut Places, mut give: impl FnMut(Piece)) {
-        let (from, to) = (tick as u64 * TICK_NS, (tick as u64 + 1) * TICK_NS);
+    pub(crate) fn give_pieces(
+        &self,
+        tick: usize,
+        positions: &mut StretchPositions,
+        mut visit: impl FnMut(Piece),
+    ) {
+        let (begin_ns, end_ns) = (tick as u64 * TICK_NS, (tick as u64 + 1) * TICK_NS);
         for (cpu, stretches) in self.schedule.stretches.iter().enumerate() {
-            while let Some(stretch) = stretches.get(places[cpu]).filter(|its| its.begin < to) {
-                let bytes = self.bytes(cpu, places[cpu], stretch, tick);
-                give(Piece {
+            while let Some(stretch) =
+                stretches.get(positions[cpu]).filter(|candidate| candidate.begin_ns < end_ns)
+            {
+                let bytes = self.stretch_bytes(cpu, positions[cpu], stretch, tick);
+                visit(Piece {
                     cpu,
                     thread: stretch.thread as usize,
                     process: stretch.process as usize,
-                    begin: stretch.begin.max(from),
-                    end: stretch.end.min(to),
-                    begins: stretch.begin >= from,
-                    ends: stretch.end <= to,
+                    begin: stretch.begin_ns.max(begin_ns),
+                    end: stretch.end_ns.min(end_ns),
+                    begins: stretch.begin_ns >= begin_ns,
+                    ends: stretch.end_ns <= end_ns,
                     bytes,
                 });
-                if stretch.end > to {
+                if stretch.end_ns > end_ns {
                     break;
                 }
-                places[cpu] += 1;
+                positions[cpu] += 1;
             }
         }
     }
 
-    fn bytes(&self, cpu: usize, place: usize, stretch: &Stretch, tick: usize) -> [f64; SOCKETS] {
+    fn stretch_bytes(
+        &self,
+        cpu: usize,
+        index: usize,
+        stretch: &Stretch,
+        tick: usize,
+    ) -> [f64; SOCKETS] {
         let from = tick as u64 * TICK_NS;
-        let begin = stretch.begin.max(from);
-        let ns = (stretch.end.min(from + TICK_NS) - begin) as f64;
+        let begin = stretch.begin_ns.max(from);
+        let ns = (stretch.end_ns.min(from + TICK_NS) - begin) as f64;
         let process = &self.processes[stretch.process as usize];
         let mut rate = process.rate * self.machine.threads[stretch.thread as usize].factor;
-        let level = self.levels.get(stretch.process as usize).and_then(|its| its.get(tick / LEVEL));
+        let level = self
+            .levels
+            .get(stretch.process as usize)
+            .and_then(|process_levels| process_levels.get(tick / LEVEL));
         rate *= f64::from(*level.unwrap_or(&1.0));
         let (chance, factor, len) = process.burst;
-        if chance > 0.0 && Random::at(BURSTS, stretch.process.into(), begin / len).chance(chance) {
+        if chance > 0.0
+            && Random::for_place(BURSTS, stretch.process.into(), begin / len).draw_bool(chance)
+        {
             rate *= factor;
         }
         let noise = process.noise * (200_000.0 / ns).sqrt().min(1.0);
-        let place = ((cpu as u64) << 32) + place as u64;
-        let mut bytes = rate * ns * Random::at(NOISE, place, tick as u64).factor(noise);
-        if begin == stretch.begin {
+        let place_key = ((cpu as u64) << 32) + index as u64;
+        let mut bytes =
+            rate * ns * Random::for_place(NOISE, place_key, tick as u64).mean_one_factor(noise);
+        if begin == stretch.begin_ns {
             bytes += process.cold;
         }
         let near = cpu / self.machine.cpus;
         std::array::from_fn(|socket| {
-            let part = if socket == near { 1.0 - process.remote } else { process.remote };
-            bytes * part * self.fall[tick][socket]
+            let fraction = if socket == near { 1.0 - process.remote } else { process.remote };
+            bytes * fraction * self.fall[tick][socket]
         })
     }
 }
 
-impl Process {
-    fn draw(case: &Case, machine: &Machine, tenant: usize, random: &mut Random) -> Self {
+impl TrafficProcess {
+    fn draw(case: &DrawnCase, machine: &DrawnMachine, tenant: usize, random: &mut Random) -> Self {
         let tenant = &machine.tenants[tenant];
-        let rate = tenant.rate * random.factor(0.4);
-        let bursts = random.chance(0.25);
+        let rate = tenant.rate * random.mean_one_factor(0.4);
+        let bursts = random.draw_bool(0.25);
         let burst = (random.uniform(0.01, 0.1), random.uniform(3.0, 10.0));
         let len = random.log_uniform(0.3e6, 5e6) as u64;
-        let made = Self {
+        let drawn = Self {
             rate,
             remote: tenant.remote,
             noise: random.uniform(0.1, 0.6),
@@ -198,35 +218,35 @@ impl Process {
             cold: (rate * random.uniform(5e3, 60e3)).min(256e3),
         };
         if !case.plain {
-            return made;
+            return drawn;
         }
-        Self { noise: 0.02, burst: (0.0, 1.0, 1), cold: 0.0, ..made }
+        Self { noise: 0.02, burst: (0.0, 1.0, 1), cold: 0.0, ..drawn }
     }
 }
 
 /// Phases and drift of a process: a factor for each level, with a mean of about 1.
-fn levels(count: usize, random: &mut Random) -> Vec<f32> {
+fn draw_levels(count: usize, random: &mut Random) -> Vec<f32> {
     let mut logs = vec![-0.1; count];
-    if random.chance(0.6) {
+    if random.draw_bool(0.6) {
         let dwell = random.log_uniform(0.1, 10.0) * 1e9 / (LEVEL as f64 * TICK_NS as f64);
         let phases = [0; 3].map(|_| random.normal(0.0, 0.6));
-        let mut at = 0.0;
-        while at < count as f64 {
-            let end = at + random.exponential(dwell);
-            let phase = phases[random.below(3)];
-            let part = at as usize..(end as usize).min(count);
-            logs[part].iter_mut().for_each(|log| *log += phase);
-            at = end;
+        let mut position = 0.0;
+        while position < count as f64 {
+            let end = position + random.exponential(dwell);
+            let phase = phases[random.index_below(3)];
+            let span = position as usize..(end as usize).min(count);
+            logs[span].iter_mut().for_each(|log| *log += phase);
+            position = end;
         }
     }
     let step = DRIFT as f64 * LEVEL as f64 * TICK_NS as f64;
     let kept = (-step / 5e9).exp();
     let mut drift = [random.normal(0.0, 1.0); 2];
-    for part in logs.chunks_mut(DRIFT) {
-        let next = kept * drift[1] + (1.0 - kept * kept).sqrt() * random.normal(0.0, 1.0);
-        drift = [drift[1], next];
-        for (at, log) in part.iter_mut().enumerate() {
-            let within = at as f64 / DRIFT as f64;
+    for chunk in logs.chunks_mut(DRIFT) {
+        let next_level = kept * drift[1] + (1.0 - kept * kept).sqrt() * random.normal(0.0, 1.0);
+        drift = [drift[1], next_level];
+        for (step_index, log) in chunk.iter_mut().enumerate() {
+            let within = step_index as f64 / DRIFT as f64;
             *log += 0.15 * (drift[0] * (1.0 - within) + drift[1] * within);
         }
     }

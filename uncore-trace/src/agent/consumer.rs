@@ -1,6 +1,8 @@
 //! The thread that consumes the recorder's rows (the tap): it sums them in windows, writes the
 //! roll-up, updates the metrics and evaluates the triggers.
 
+mod lacking;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +29,6 @@ use crate::schema::{canary, fabric, metadata, readings, rollup};
 use crate::tables::hours::{self, Hours, Unwritten};
 use crate::tables::mode::FileMode;
 use crate::tables::thread::Tapped;
-use crate::text::count_noun;
 use crate::view::rollup::{RollupForm, RollupRows, RollupSummer, WallTimeSource};
 
 /// Longest wait for rows before other work is checked: signals, seals, old files.
@@ -86,6 +87,8 @@ pub(super) struct TapConsumer {
     is_failing: bool,
     /// Whether the last hour could not be finished.
     is_unfinished: bool,
+    /// Parts of the ring whose files were lost, all or some.
+    lost_parts: usize,
     /// Whether the metadata of the recording have arrived.
     has_begun: bool,
 }
@@ -119,12 +122,13 @@ impl TapConsumer {
             tidied_at: None,
             is_failing: false,
             is_unfinished: false,
+            lost_parts: 0,
             has_begun: false,
         }
     }
 
     /// Consumes rows until the recorder ends, then finishes the hour and saves what triggers asked
-    /// for. Returns what the roll-up lacks, if that is anything.
+    /// for. Returns what ring and roll-up lack, if that is anything.
     pub(super) fn run(mut self, tapped: &Receiver<Tapped>) -> Result<Option<String>> {
         loop {
             match tapped.recv_timeout(LOOK) {
@@ -140,7 +144,7 @@ impl TapConsumer {
         // published.
         self.wishes.save_due_spans(true);
         self.publish_metrics();
-        finished.map(|()| self.describe_rollup_gap())
+        finished.map(|()| self.describe_gaps())
     }
 
     /// Closes all windows and finishes the hour.
@@ -153,16 +157,6 @@ impl TapConsumer {
             log::warn!("the last hour of the roll-up is left unfinished: {error:#}");
         }
         Ok(())
-    }
-
-    /// What the roll-up lacks, for the last line of the log and the exit code.
-    fn describe_rollup_gap(&self) -> Option<String> {
-        let rows = self.agent_metrics.unwritten;
-        match (rows, self.is_unfinished) {
-            (0, false) => None,
-            (0, true) => Some("its last hour is not finished: the next agent does that".to_owned()),
-            _ => Some(format!("{} could not be written", count_noun(rows as usize, "row"))),
-        }
     }
 
     /// Closes all windows, complete or not.
@@ -202,6 +196,7 @@ impl TapConsumer {
             Tapped::End(part_id, is_broken) => {
                 self.summer.end_source(part_id);
                 self.wishes.end_part(part_id, !is_broken);
+                self.lost_parts += usize::from(is_broken && self.config.ring.is_some());
                 // The next part reports losses that last; those of this part stay counted.
                 let lost = self.lost.remove(&part_id).unwrap_or_default();
                 add_lost(&mut self.lost_before, &lost);

@@ -284,10 +284,10 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_what_was_kept_makes_room_and_nothing_else() {
+    fn only_the_oldest_kept_directory_makes_room() {
         let place = tempfile::tempdir().unwrap();
         // By its name it is the oldest, as after the clock was set back.
-        let made = dir(place.path(), "20200101T000000Z-a", 0);
+        let made_dir = dir(place.path(), "20200101T000000Z-a", 0);
         dir(place.path(), "20250101T000000Z-a", 3);
         dir(place.path(), "20240101T000000Z-a", 2);
         let others = ["00000001", "cluster=c", "20250101", "20250101T000000Z", "lost+found"];
@@ -296,13 +296,13 @@ mod tests {
         }
         fs::write(place.path().join("20230101T000000Z-file"), [0; 1000]).unwrap();
         let triggers = ["a".to_owned()];
-        trim_kept(place.path(), 2500, &made, &triggers).unwrap();
+        trim_kept(place.path(), 2500, &made_dir, &triggers).unwrap();
         let left = |kept: &[&str]| {
             let all = kept.iter().chain(&others).chain(&["20230101T000000Z-file"]);
             all.map(|name| (*name).to_owned()).collect::<BTreeSet<_>>()
         };
         assert_eq!(names(place.path()), left(&["20200101T000000Z-a", "20240101T000000Z-a"]));
-        trim_kept(place.path(), 10, &made, &triggers).unwrap();
+        trim_kept(place.path(), 10, &made_dir, &triggers).unwrap();
         assert_eq!(names(place.path()), left(&["20200101T000000Z-a"]));
     }
 
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_an_agent_was_making_is_cleaned() {
+    fn only_unfinished_directories_of_an_agent_are_removed() {
         let place = tempfile::tempdir().unwrap();
         for name in [".20250101T000000Z-a.tmp", ".other.tmp", ".20250101T000000Z-a", "b.tmp"] {
             dir(place.path(), name, 0);

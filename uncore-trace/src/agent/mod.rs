@@ -70,8 +70,8 @@ pub(crate) struct PendingRequests {
 }
 
 /// Records `plan` until a signal comes. `options` configure the recorder, `config` the ring, the
-/// roll-up, the metrics and the triggers. Also returns which rows or hours the roll-up lacks, if
-/// any.
+/// roll-up, the metrics and the triggers. Also returns what ring and roll-up lack, if that is
+/// anything.
 ///
 /// # Errors
 ///
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_confined_thread_writes_is_made_and_what_it_reads_may_be_replaced() {
+    fn a_confined_thread_can_write_its_outputs_and_read_replaced_files() {
         let place = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(place.path()).unwrap();
         let shown = root.display();

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_the_drain_and_the_rows_must_go_on() {
+    fn a_beat_needs_progress_of_the_drain_and_of_the_rows() {
         let control = RecorderControl::default();
         let mut pulse = Pulse::new(control.clone(), Duration::from_secs(2));
         assert!(!pulse.take_beat());

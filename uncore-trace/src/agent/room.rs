@@ -94,7 +94,7 @@ mod tests {
         let names = || {
             let entries = fs::read_dir(place.path()).unwrap().flatten();
             let mut names: Vec<_> =
-                entries.map(|it| it.file_name().into_string().unwrap()).collect();
+                entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
             names.sort();
             names
         };

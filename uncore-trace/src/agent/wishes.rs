@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_when_the_recording_ends_is_not_waited_for() {
+    fn a_span_that_is_due_at_the_end_of_the_recording_is_not_waited_for() {
         let place = tempfile::tempdir().unwrap();
         let mut wishes = wishes(place.path());
         wishes.add_due_span("a".to_owned(), i64::MAX, REQUESTED_SPAN);

@@ -11,6 +11,7 @@ use super::credit::CgroupCredit;
 use super::held::DeviceHolders;
 use super::history::Histories;
 use super::monitor::LinkMonitors;
+use super::monitor::bounds::apply_bounds;
 use super::names::OwnerNames;
 use super::pool::Pools;
 use super::ports::Ports;
@@ -562,6 +563,8 @@ impl Attributor {
                     let windows = self.ready.make_contiguous();
                     let sets: Vec<usize> = tracks.iter().map(|track| track.set).collect();
                     workers::run_jobs(threads, windows, |window| {
+                        let states = window.states.iter_mut();
+                        apply_bounds(states.filter_map(WindowState::as_divided_mut), names);
                         make_rows(window, &sets, min_share);
                     });
                 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::held::{HolderClaims, TickFractions};
 use super::history::Predictor;
 use super::learner::DividedCount;
+use super::monitor::bounds::CgroupBounds;
 use super::monitor::{self, MeasuredFraction};
 use super::names::OwnerNames;
 use super::series::{ReadingSeries, SeriesEnd, WindowClock};
@@ -87,6 +88,8 @@ pub(super) struct CountSpan {
     claims: Box<HolderClaims>,
     /// The fractions of its count that monitors measured.
     pub measured: Vec<MeasuredFraction>,
+    /// What cgroups have at most of its count and of the other counters of memory together.
+    pub bounds: Option<CgroupBounds>,
 }
 
 impl CountSpan {
@@ -115,6 +118,8 @@ pub(super) struct DividedWindow {
     pub method: Method,
     /// The shares of the total; empty if there is nothing to divide.
     pub shares: Vec<Share>,
+    /// What cgroups have at most, until the shares are cut to it.
+    pub bounds: Option<CgroupBounds>,
 }
 
 /// The window that ends.
@@ -270,6 +275,7 @@ impl TrackedCounter {
             io_fraction: 1.0,
             claims,
             measured: Vec::new(),
+            bounds: None,
         })
     }
 
@@ -335,6 +341,7 @@ impl TrackedCounter {
             io_fraction: counted_fraction,
             ref claims,
             ref measured,
+            ref bounds,
         } = *span;
         let running = delta.scale_factor().map_or(0.0, |_| delta.running_part());
         let factor = delta.scale_factor().map(|factor| self.counter.scale * factor);
@@ -373,8 +380,8 @@ impl TrackedCounter {
             }
         }
         claims.apply_to_shares(&mut shares);
-        if !measured.is_empty() && !matches!(method, Method::Exact | Method::Source | Method::None)
-        {
+        let is_divided = !matches!(method, Method::Exact | Method::Source | Method::None);
+        if !measured.is_empty() && is_divided {
             monitor::apply_measured(
                 total.unwrap_or_default(),
                 running,
@@ -383,7 +390,16 @@ impl TrackedCounter {
                 &mut shares,
             );
         }
-        DividedWindow { begin_tick: window_begin_tick, end_tick, total, running, method, shares }
+        let bounds = bounds.clone().filter(|_| is_divided);
+        DividedWindow {
+            begin_tick: window_begin_tick,
+            end_tick,
+            total,
+            running,
+            method,
+            shares,
+            bounds,
+        }
     }
 
     /// The last window of a recording if its reading never arrived.
@@ -395,6 +411,7 @@ impl TrackedCounter {
             running: 0.0,
             method: Method::None,
             shares: Vec::new(),
+            bounds: None,
         }
     }
 

@@ -11,9 +11,8 @@
 //! A window is left to the counter's method if a counter of the link was not read at its begin or
 //! its end, because the bytes are those of whole windows.
 //!
-//! Where the bytes are of the memory of all sockets together, they bound what a cgroup has of each
-//! counter: a greater share is cut to it, and the others have the excess. Their method and
-//! confidence are those of the counter's own method.
+//! Where the bytes are of the memory of all sockets together, they bound what a cgroup has of all
+//! counters ([`bounds`]).
 //!
 //! # Confidence
 //!
@@ -30,9 +29,12 @@
 //! A process has the confidence of its cgroup at most, or that of its own share if it is not
 //! alone.
 
+pub(super) mod bounds;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use self::bounds::CgroupBounds;
 use super::agreement::{ByteAgreement, probability_within};
 use super::counter::{TrackedCounter, WindowEnd};
 use super::names::OwnerNames;
@@ -50,8 +52,6 @@ pub(super) struct MeasuredFraction {
     pub fraction: f64,
     /// The probability that it is within 10 % of the truth while the counter ran, 0 to 1.
     pub confidence: f64,
-    /// Whether the cgroup has at most this fraction, rather than this fraction.
-    pub is_bound: bool,
 }
 
 /// A link whose bytes are measured, if any are.
@@ -171,21 +171,9 @@ impl MonitoredLink {
                 None => all_bytes = Some(bytes as f64),
             }
         }
-        let bounds: Vec<(Arc<str>, u64)> = self
-            .bytes
-            .of_socket(ALL_SOCKETS)
-            .filter_map(|(cgroup, bytes)| Some((Arc::clone(cgroup.as_ref()?), bytes)))
-            .collect();
-        for ((counter_index, _), count) in self.members.iter().zip(counts) {
-            if let Some(WindowEnd::Read(span)) =
-                window_ends.get_mut(*counter_index).filter(|_| *count > 0.0)
-            {
-                span.measured = bounds.iter().map(|group| bound_fraction(group, *count)).collect();
-            }
-        }
         let fractions = measured_fractions(total, &groups, all_bytes, &mut self.agreement);
         if fractions.is_empty() {
-            return;
+            return self.note_bounds(window_ends);
         }
         for (counter_index, direction) in &self.members {
             let same_direction = self
@@ -200,6 +188,20 @@ impl MonitoredLink {
                     ..measured.clone()
                 };
                 span.measured = fractions.iter().map(scaled).collect();
+            }
+        }
+    }
+}
+
+impl MonitoredLink {
+    /// Notes in the windows of its counters what cgroups have at most.
+    fn note_bounds(&self, window_ends: &mut [WindowEnd]) {
+        let bound =
+            |(cgroup, bytes): (&Option<Arc<str>>, u64)| Some((Arc::clone(cgroup.as_ref()?), bytes));
+        let bounds: CgroupBounds = self.bytes.of_socket(ALL_SOCKETS).filter_map(bound).collect();
+        for (counter_index, _) in self.members.iter().filter(|_| !bounds.is_empty()) {
+            if let Some(WindowEnd::Read(span)) = window_ends.get_mut(*counter_index) {
+                span.bounds = Some(Arc::clone(&bounds));
             }
         }
     }
@@ -230,92 +232,21 @@ fn measured_fractions(
             cgroup: Arc::clone(cgroup),
             fraction: (bytes / measured.max(total)).clamp(0.0, 1.0),
             confidence: agrees * probability_within(disagreement),
-            is_bound: false,
         }
     };
     groups.iter().map(fraction_of_group).collect()
 }
 
-/// The fraction that a cgroup has at most of the count of one counter.
-fn bound_fraction((cgroup, bytes): &(Arc<str>, u64), count: f64) -> MeasuredFraction {
-    let fraction = (*bytes as f64 / count).min(1.0);
-    MeasuredFraction { cgroup: Arc::clone(cgroup), fraction, confidence: 0.0, is_bound: true }
-}
-
-/// The index of the innermost of the cgroups with a fraction that an owner is in.
+/// The index of the innermost of these cgroups that an owner is in.
 fn find_innermost(
     owner: &Owner,
-    fractions: &[MeasuredFraction],
+    cgroups: impl Iterator<Item: AsRef<str>>,
     names: &OwnerNames,
 ) -> Option<usize> {
     let Owner::Task { cgroup_id, .. } = owner else { return None };
     let path = &names.cgroup_names(*cgroup_id)?.path;
-    let holds_owner =
-        |candidate: &&(usize, &MeasuredFraction)| is_in_cgroup(path, &candidate.1.cgroup);
-    let candidates = fractions.iter().enumerate().filter(|candidate| holds_owner(&candidate));
-    candidates.max_by_key(|(_, fraction)| fraction.cgroup.len()).map(|(number, _)| number)
-}
-
-/// Cuts the shares of cgroups to their bounds, and gives the excess to the others, of whom some may
-/// then reach theirs. The shares sum to `total` before and after.
-fn apply_bounds(
-    total: f64,
-    bounds: &[MeasuredFraction],
-    names: &OwnerNames,
-    shares: &mut Vec<Share>,
-) {
-    let bound_indexes: Vec<Option<usize>> =
-        shares.iter().map(|share| find_innermost(&share.owner, bounds, names)).collect();
-    let original_values: Vec<f64> = shares.iter().map(|share| share.value).collect();
-    let sum_by_bound = |values: &[f64]| {
-        let mut sums = vec![0.0; bounds.len()];
-        for (value, bound_index) in values.iter().zip(&bound_indexes) {
-            if let Some(number) = *bound_index {
-                sums[number] += value;
-            }
-        }
-        sums
-    };
-    let original = sum_by_bound(&original_values);
-    let mut factors: Vec<Option<f64>> = vec![None; bounds.len()];
-    loop {
-        let values: Vec<f64> = shares.iter().map(|share| share.value).collect();
-        let mut is_new = false;
-        for (number, sum) in sum_by_bound(&values).into_iter().enumerate() {
-            let max_value = bounds[number].fraction * total;
-            // Rounding is no excess.
-            if factors[number].is_none() && sum > max_value * (1.0 + 1e-9) {
-                factors[number] = Some(max_value / original[number]);
-                is_new = true;
-            }
-        }
-        if !is_new {
-            return add_unattributed(shares, total);
-        }
-        let factor = |bound_index: &Option<usize>| bound_index.and_then(|number| factors[number]);
-        let cut = |(value, bound_index): (&f64, &Option<usize>)| {
-            factor(bound_index).map(|ratio| value * ratio)
-        };
-        let bounded_value: f64 = original_values.iter().zip(&bound_indexes).filter_map(cut).sum();
-        let is_unbounded =
-            |(_, bound_index): &(&f64, &Option<usize>)| factor(bound_index).is_none();
-        let unbounded_value: f64 = original_values
-            .iter()
-            .zip(&bound_indexes)
-            .filter(is_unbounded)
-            .map(|(value, _)| value)
-            .sum();
-        let growth = if unbounded_value > 0.0 {
-            (total - bounded_value).max(0.0) / unbounded_value
-        } else {
-            0.0
-        };
-        for ((share, value), bound_index) in
-            shares.iter_mut().zip(&original_values).zip(&bound_indexes)
-        {
-            share.value = value * factor(bound_index).unwrap_or(growth);
-        }
-    }
+    let candidates = cgroups.enumerate().filter(|(_, cgroup)| is_in_cgroup(path, cgroup.as_ref()));
+    candidates.max_by_key(|(_, cgroup)| cgroup.as_ref().len()).map(|(index, _)| index)
 }
 
 /// Gives the measured fractions of a count to their cgroups, and divides the rest among others as
@@ -329,11 +260,9 @@ pub(super) fn apply_measured(
     names: &OwnerNames,
     shares: &mut Vec<Share>,
 ) {
-    if fractions.iter().any(|fraction| fraction.is_bound) {
-        return apply_bounds(total, fractions, names, shares);
-    }
+    let cgroups = || fractions.iter().map(|fraction| &fraction.cgroup);
     let fraction_indexes: Vec<Option<usize>> =
-        shares.iter().map(|share| find_innermost(&share.owner, fractions, names)).collect();
+        shares.iter().map(|share| find_innermost(&share.owner, cgroups(), names)).collect();
     let mut sums_before = vec![(0.0, 0_usize); fractions.len()];
     let mut unmeasured_value = 0.0;
     for (share, fraction_index) in shares.iter().zip(&fraction_indexes) {

@@ -103,6 +103,16 @@ pub(super) enum WindowState {
     Divided(DividedWindow),
 }
 
+impl WindowState {
+    /// The divided window.
+    pub(super) const fn as_divided_mut(&mut self) -> Option<&mut DividedWindow> {
+        match self {
+            Self::Divided(divided) => Some(divided),
+            _ => None,
+        }
+    }
+}
+
 /// A window that has ended, with the state of each counter.
 #[derive(Debug)]
 pub(super) struct EndedWindow {

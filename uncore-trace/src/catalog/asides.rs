@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_stay_and_the_rest_is_said() {
+    fn fields_stay_and_ignored_terms_are_noted() {
         let (own, asides, notes) = sifted("event=1,name='A b',period=5,freq=2,cpu=2-3").unwrap();
         assert_eq!((own, notes), (2, 1));
         assert_eq!(asides.label.as_deref(), Some("A b"));

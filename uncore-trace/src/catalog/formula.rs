@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn precedence_and_names() {
+    fn operators_have_their_precedence_and_names_their_values() {
         for (text, expected) in [
             ("1 + 2 * 3", 7.0),
             ("(1 + 2) * 3", 9.0),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_makes_all_of_it_undefined() {
+    fn an_undefined_operand_makes_the_formula_undefined() {
         for text in [
             "a / zero",
             "zero / zero",
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_order_and_divisors() {
+    fn a_formula_lists_its_names_in_order_and_its_divisors() {
         let formula: Formula = "(b / c) / (a / t) + b * 2 / 3".parse().unwrap();
         assert_eq!(formula.distinct_names(), ["b", "c", "a", "t"]);
         assert_eq!(Vec::from_iter(formula.divisor_names()), ["a", "c", "t"]);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_point_at_their_column() {
+    fn errors_of_a_formula_point_at_their_column() {
         for (text, column) in [
             ("", 1),
             ("a +", 4),
@@ -427,7 +427,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_the_operations_one_by_one((text, expected) in expression()) {
+        fn a_formula_has_the_value_of_its_operations_one_by_one((text, expected) in expression()) {
             let formula: Formula = text.parse().unwrap();
             let of = |name: &str| name[1..].parse().ok();
             prop_assert_eq!(formula.evaluate(&of), expected);
@@ -454,7 +454,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "[a-c0-9.eE_()*/+ é-]{0,40}") {
+        fn no_formula_text_panics(text in "[a-c0-9.eE_()*/+ é-]{0,40}") {
             if let Ok(formula) = text.parse::<Formula>() {
                 let _unused = formula.evaluate(&|_| Some(0.0));
             }

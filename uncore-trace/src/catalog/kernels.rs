@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sound() {
+    fn the_table_of_kernel_rules_is_consistent() {
         let catalog = Catalog::load_embedded().unwrap();
         let rules: KernelRules = toml::from_str(TEXT).unwrap();
         for rule in &rules.kernel {
@@ -351,10 +351,10 @@ mod tests {
     fn a_processor_that_its_kernel_knows_has_no_gap() {
         let catalog = Catalog::load_embedded().unwrap();
         for name in ["granite-rapids-2s", "sapphire-rapids-2s", "zen4-2s", "zen5-2s", "grace-2s"] {
-            let mut found = gaps(&crate::discover::captured_machine(name), &catalog);
+            let mut kernel_gaps = gaps(&crate::discover::captured_machine(name), &catalog);
             // A PMU whose events nobody names is no fault of the kernel.
-            found.retain(|gap| gap.driver.is_some());
-            assert_eq!(found, [], "{name}");
+            kernel_gaps.retain(|gap| gap.driver.is_some());
+            assert_eq!(kernel_gaps, [], "{name}");
         }
     }
 }

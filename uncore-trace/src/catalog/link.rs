@@ -59,7 +59,7 @@ mod tests {
     use super::super::Catalog;
 
     #[test]
-    fn links_are_counted_in_bytes_and_each_event_once() {
+    fn links_are_counted_in_bytes_and_each_event_on_one_link() {
         let catalog = Catalog::load_embedded().unwrap();
         for family in &catalog.families {
             for link in &family.links {

@@ -225,16 +225,24 @@ mod tests {
     }
 
     #[test]
-    fn bandwidths_add_up_and_ratios_pool() {
-        let on =
+    fn instances_of_a_bandwidth_add_up_and_of_a_ratio_are_pooled() {
+        let metric_on =
             |formula, across, a, b| planned(formula, across, &[("a", Some(a)), ("b", Some(b))]);
         let rate = "(a + b) / duration_ns";
-        let (one, other) = (on(rate, Across::Sum, 0, 1), on(rate, Across::Sum, 2, 3));
-        assert_eq!(evaluate_metric(&[&one], &count, 5.0), MetricValue::Number(6.0));
-        assert_eq!(evaluate_metric(&[&one, &other], &count, 5.0), MetricValue::Number(20.0));
-        let (one, other) = (on("a / b", Across::Pool, 0, 1), on("a / b", Across::Pool, 2, 0));
-        assert_eq!(evaluate_metric(&[&one], &count, 5.0), MetricValue::Number(0.5));
-        assert_eq!(evaluate_metric(&[&one, &other], &count, 5.0), MetricValue::Number(40.0 / 30.0));
+        let (first_rate, second_rate) =
+            (metric_on(rate, Across::Sum, 0, 1), metric_on(rate, Across::Sum, 2, 3));
+        assert_eq!(evaluate_metric(&[&first_rate], &count, 5.0), MetricValue::Number(6.0));
+        assert_eq!(
+            evaluate_metric(&[&first_rate, &second_rate], &count, 5.0),
+            MetricValue::Number(20.0)
+        );
+        let (first_ratio, second_ratio) =
+            (metric_on("a / b", Across::Pool, 0, 1), metric_on("a / b", Across::Pool, 2, 0));
+        assert_eq!(evaluate_metric(&[&first_ratio], &count, 5.0), MetricValue::Number(0.5));
+        assert_eq!(
+            evaluate_metric(&[&first_ratio, &second_ratio], &count, 5.0),
+            MetricValue::Number(40.0 / 30.0)
+        );
         // The time of two clocks is twice the time.
         let clock = |a| planned("a / duration_ns", Across::Pool, &[("a", Some(a))]);
         assert_eq!(evaluate_metric(&[&clock(0), &clock(2)], &count, 5.0), MetricValue::Number(4.0));
@@ -249,9 +257,9 @@ mod tests {
         let rate = planned("a / duration_ns", Across::Sum, &[("a", Some(0))]);
         assert_eq!(evaluate_metric(&[&rate], &count, 0.0), MetricValue::Undefined);
         assert_eq!(evaluate_metric(&[], &count, 5.0), MetricValue::Undefined);
-        let other = planned("a * 2", Across::Pool, &[("a", Some(0))]);
-        let same = planned("a", Across::Pool, &[("a", Some(0))]);
-        assert_eq!(evaluate_metric(&[&same, &other], &count, 5.0), MetricValue::Undefined);
+        let doubled = planned("a * 2", Across::Pool, &[("a", Some(0))]);
+        let plain = planned("a", Across::Pool, &[("a", Some(0))]);
+        assert_eq!(evaluate_metric(&[&plain, &doubled], &count, 5.0), MetricValue::Undefined);
         // One pool with a divisor of 0 does not make the result undefined.
         let fine = planned("a / b", Across::Pool, &[("a", Some(0)), ("b", Some(1))]);
         assert_eq!(evaluate_metric(&[&ratio, &fine], &count, 5.0), MetricValue::Number(1.0));
@@ -259,13 +267,16 @@ mod tests {
 
     #[test]
     fn missing_inputs_are_named_once() {
-        let one = planned("a / b", Across::Pool, &[("a", None), ("b", Some(0))]);
-        let other = planned("a / b", Across::Pool, &[("a", Some(0)), ("b", Some(9))]);
+        let without_a = planned("a / b", Across::Pool, &[("a", None), ("b", Some(0))]);
+        let without_b = planned("a / b", Across::Pool, &[("a", Some(0)), ("b", Some(9))]);
         let missing =
             |names: &[&str]| MetricValue::Missing(names.iter().map(|&n| n.into()).collect());
-        assert_eq!(evaluate_metric(&[&one], &count, 5.0), missing(&["a"]));
-        assert_eq!(evaluate_metric(&[&one, &other, &one], &count, 5.0), missing(&["a", "b"]));
-        assert_eq!(one.missing_inputs(), ["a"]);
+        assert_eq!(evaluate_metric(&[&without_a], &count, 5.0), missing(&["a"]));
+        assert_eq!(
+            evaluate_metric(&[&without_a, &without_b, &without_a], &count, 5.0),
+            missing(&["a", "b"])
+        );
+        assert_eq!(without_a.missing_inputs(), ["a"]);
     }
 
     #[test]
@@ -278,25 +289,25 @@ mod tests {
 
     #[test]
     fn constants_come_from_the_machine_or_the_catalog() {
-        let of = |caps: Option<&str>| Constant {
+        let constant_of = |caps: Option<&str>| Constant {
             name: "n".to_owned(),
             caps: caps.map(str::to_owned),
             bits_of: None,
             processors: Vec::new(),
             value: Some(8.0),
         };
-        let same = |value: Option<f64>, expected: f64| {
+        let assert_value = |value: Option<f64>, expected: f64| {
             assert!(value.is_some_and(|value| (value - expected).abs() < 1e-12), "{value:?}");
         };
         let caps = |text: &str| BTreeMap::from([("slots".to_owned(), text.to_owned())]);
-        same(of(Some("slots")).resolve_value(&caps("0x00000005"), None), 5.0);
+        assert_value(constant_of(Some("slots")).resolve_value(&caps("0x00000005"), None), 5.0);
         for unsaid in ["0x00000000", "many"] {
-            same(of(Some("slots")).resolve_value(&caps(unsaid), None), 8.0);
+            assert_value(constant_of(Some("slots")).resolve_value(&caps(unsaid), None), 8.0);
         }
-        same(of(None).resolve_value(&BTreeMap::new(), Some(0x3ff)), 10.0);
-        same(of(None).resolve_value(&BTreeMap::new(), Some(0)), 8.0);
-        same(of(None).resolve_value(&BTreeMap::new(), None), 8.0);
-        let unknown = Constant { value: None, ..of(Some("slots")) };
+        assert_value(constant_of(None).resolve_value(&BTreeMap::new(), Some(0x3ff)), 10.0);
+        assert_value(constant_of(None).resolve_value(&BTreeMap::new(), Some(0)), 8.0);
+        assert_value(constant_of(None).resolve_value(&BTreeMap::new(), None), 8.0);
+        let unknown = Constant { value: None, ..constant_of(Some("slots")) };
         assert_eq!(unknown.resolve_value(&caps("0x00000000"), None), None);
     }
 }

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_is_sound() {
+    fn every_catalog_file_is_consistent() {
         let catalog = Catalog::load_embedded().unwrap();
         let files = std::fs::read_dir("catalog").unwrap().flatten();
         let files = files.filter(|file| file.path().is_file()).count();

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_its_own_answer() {
+    fn each_modifier_is_accepted_noted_or_refused() {
         for word in ["", "W", "X", "ukh", "GH"] {
             assert_eq!(notes(word), Ok(Vec::new()), "{word}");
         }

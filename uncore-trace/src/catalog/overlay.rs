@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_name_is_replaced_in_its_place_and_others_come_first() {
+    fn a_known_family_is_replaced_in_its_place_and_new_ones_come_first() {
         let mut catalog = Catalog::load_embedded().unwrap();
         let embedded = names(&catalog);
         catalog.add_files(vec![file("a", "b1"), file("b", "arm_cmn"), file("c", "a1")]).unwrap();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_directory_wins() {
+    fn a_family_of_a_later_directory_replaces_an_earlier_one() {
         let mut catalog = Catalog::load_embedded().unwrap();
         catalog.add_files(vec![file("user/a", "a"), file("user/b", "b")]).unwrap();
         let mut later = file("given/b", "b");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn one_family_is_in_one_file_of_a_directory() {
+    fn a_family_in_two_files_of_a_directory_is_refused() {
         let files = vec![file("a.toml", "same"), file("b.toml", "same")];
         let error = Catalog::load_embedded().unwrap().add_files(files).unwrap_err().to_string();
         assert_eq!(error, "b.toml: family same is in a.toml already");

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_and_events_tell_who_caused_it() {
+    fn filters_and_events_tell_the_cause_of_counts() {
         const ALL: &[Cause] = &[Cause::Cpu, Cause::Device, Cause::Remote];
         const CPU: &[Cause] = &[Cause::Cpu];
         const CPUS: &[Cause] = &[Cause::Cpu, Cause::Remote];

@@ -304,8 +304,9 @@ mod tests {
                         assert!(is_known(name) || is_time, "{}: {line}: {name}", pmu.name);
                     }
                     let all = &family.metrics;
-                    let is_there = |its: &Metric| {
-                        its.name == metric.name && (its.vendor || its.groups == metric.groups)
+                    let is_there = |candidate: &Metric| {
+                        candidate.name == metric.name
+                            && (candidate.vendor || candidate.groups == metric.groups)
                     };
                     assert!(all.iter().any(is_there), "{line}");
                     count += 1;
@@ -328,10 +329,13 @@ mod tests {
     #[test]
     fn every_unit_has_a_family_and_a_name_of_the_kernel() {
         let catalog = Catalog::load_embedded().unwrap();
-        for section in EVENTS.iter().filter(|its| its.processors[0].starts_with("GenuineIntel")) {
+        for section in
+            EVENTS.iter().filter(|candidate| candidate.processors[0].starts_with("GenuineIntel"))
+        {
             for pmu in &section.pmus {
                 let unit = pmu.strip_prefix("uncore_").unwrap_or(pmu);
-                let is_known = KERNEL.split(' ').any(|its| its == unit) || NAMELESS.contains(&unit);
+                let is_known = KERNEL.split(' ').any(|kernel_unit| kernel_unit == unit)
+                    || NAMELESS.contains(&unit);
                 assert!(is_known, "no PMU of the kernel is called {pmu}");
             }
             let has = |pmu: &Pmu| catalog.family_of(pmu).is_some();
@@ -340,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_an_event() {
+    fn every_line_of_the_imports_is_an_event() {
         for section in EVENTS.iter() {
             assert!(!section.lines[0].starts_with('.'), "{}", section.lines[0]);
             for line in &section.lines {
@@ -366,10 +370,10 @@ mod tests {
         assert_eq!(named("hisi_sccl3_ddrc1", "0x00000000481fd010"), 8);
         let (name, processor) = ("uncore_upi_0".to_owned(), Some("GenuineIntel-6-55".to_owned()));
         let upi = Pmu { name, processor, ..Pmu::default() };
-        let one = vendor_events(&upi)
+        let upi_event = vendor_events(&upi)
             .find(|event| event.names[0] == "unc_upi_txl_hdr_match.ncb")
             .unwrap();
-        assert_eq!(one.encoding.terms_text(), "event=0x4,umask=0xe");
+        assert_eq!(upi_event.encoding.terms_text(), "event=0x4,umask=0xe");
         for text in [" Counts ", "number of ", "  "] {
             assert!(!EVENTS.iter().any(|s| s.lines.iter().any(|line| line.contains(text))));
         }
@@ -386,11 +390,11 @@ mod tests {
                 for hand in family.events.iter().filter(|hand| is_of(&hand.processors, &pmu)) {
                     // The catalog sets ports and classes by default.
                     let ports = ["", ".all_parts", ".part0"];
-                    let is_its = |its: &&NamedEvent| {
+                    let is_its = |candidate: &&NamedEvent| {
                         let ends = ports.iter().any(|port| {
-                            its.names[0].strip_suffix(port) == Some(hand.names[0].as_str())
+                            candidate.names[0].strip_suffix(port) == Some(hand.names[0].as_str())
                         });
-                        ends || hand.names.contains(&its.names[0])
+                        ends || hand.names.contains(&candidate.names[0])
                     };
                     let Some(its) = section.parsed_events().iter().find(is_its) else { continue };
                     // Skylake-SP has its filters in another word, and encodings of their own.

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bytes_whatever_the_unit_of_sysfs_is() {
+    fn sysfs_units_of_bytes_are_converted_to_bytes() {
         let mib = 9.536_743_164e-07;
         for (unit, scale, bytes) in [
             ("MB", mib, 1.0),

@@ -99,7 +99,6 @@ pub fn run(args: &Args) -> Result<u8> {
     options.duration = args.duration;
     let (outcome, lacking) = agent::run(&machine, &plan, &config, &args.config, options)?;
     let is_complete = outcome.losses.is_complete() && lacking.is_none();
-    let lacking = lacking.map(|lacking| format!("the roll-up is incomplete: {lacking}"));
     let lists = [outcome.losses.incomplete_text(), outcome.losses.precision_text(), lacking];
     lists.iter().flatten().for_each(|line| super::messages::print_message(line));
     Ok(u8::from(!is_complete))

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shell_completes_every_command() {
+    fn completions_of_every_shell_have_every_command() {
         for shell in Shell::value_variants() {
             let text = completion_script(*shell);
             for command in Cli::command().get_subcommands() {

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_from_to() {
+    fn spans_are_parsed_from_two_ends() {
         let span = |text: &str| text.parse::<TypedSpan>().map(|it| (it.begin, it.end));
         let after = |seconds: i64| Some(TimePoint::After(seconds * 1_000_000_000));
         assert_eq!(span("1s..1m"), Ok((after(1), after(60))));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn percentages_have_their_sign() {
+    fn a_percentage_needs_its_sign() {
         assert_eq!(percent("10%"), Ok(0.1));
         assert_eq!(percent("0 %"), Ok(0.0));
         for text in ["", "%", "10", "-1%", "nan%", "1e99%", "ten%"] {

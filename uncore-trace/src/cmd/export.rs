@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ArgGroup;
@@ -12,13 +11,12 @@ use super::heading::{FORMAT, LINE, SPAN, WRITE};
 use super::host::HostArgs;
 use super::messages::{is_broken_pipe, print_message};
 use super::output::{self, ModeArg, print};
-use super::record::seconds;
 use crate::schema::{ALL, TableDef, fabric};
 use crate::tables::output::{CommandOutput, Content};
 use crate::tables::reader::{OpenTable, Recording};
 use crate::text::printable;
 use crate::units;
-use crate::view::export::{SelectedRows, csv, ipc, openmetrics, perfetto};
+use crate::view::export::{SelectedRows, csv, ipc, perfetto};
 use crate::view::incomplete::Incomplete;
 use crate::view::key::GroupBy;
 use crate::view::span::{SelectedTime, TimePoint};
@@ -26,34 +24,24 @@ use crate::view::span::{SelectedTime, TimePoint};
 /// Write a recording in the formats of other programs
 ///
 /// --perfetto writes a trace for ui.perfetto.dev: rates by link and tenant, who ran on each CPU (if
-/// recorded with --slices), marks, CPUs that went offline, losses. --openmetrics writes counters
-/// with times, which `promtool tsdb create-blocks-from openmetrics` reads. --csv and --arrow write
-/// the rows of a table. Several may be given at once; FILE may be - for standard output. A file
-/// appears when it is complete.
+/// recorded with --slices), marks, CPUs that went offline, losses. --csv and --arrow write the rows
+/// of a table. Several may be given at once; FILE may be - for standard output. A file appears when
+/// it is complete.
 ///
-/// Tenants are cgroups, or with --perfetto what --by says. What is not known is left out, or empty
-/// in CSV, and never 0. If the recording is incomplete, standard error says what is missing.
+/// Tenants are cgroups, or what --by says. What is not known is left out, or empty in CSV, and never
+/// 0. If the recording is incomplete, standard error says what is missing.
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("formats").required(true).multiple(true)
-        .args(["perfetto", "openmetrics", "csv", "arrow"]),
+        .args(["perfetto", "csv", "arrow"]),
     group = ArgGroup::new("rows").multiple(true).args(["csv", "arrow"]),
-    group = ArgGroup::new("tenants").multiple(true).args(["perfetto", "openmetrics"]),
     after_help = "\
 Example: ten seconds for ui.perfetto.dev
   uncore-trace record -p mem,pcie --slices -o run/ -- ./train.sh
   uncore-trace export run/ --perfetto run.pftrace --from 20s --to 30s
 
-Counters every 15 s into the data of Prometheus, and all rows as CSV:
-  uncore-trace export run/ --openmetrics run.txt --step 15s --csv run.csv
-  promtool tsdb create-blocks-from openmetrics run.txt /var/lib/prometheus
-
-OpenMetrics: uncore_trace_counted_UNIT_total is what was counted,
-uncore_trace_owned_UNIT_total each owner's part, with the labels host, cluster,
-link, link_kind, direction, socket, pmu, event and filter, and owner,
-owner_cgroup, owner_container, owner_pod and owner_job. The owner other is all
-tasks that have no series of their own. uncore_trace_unknown_seconds_total is
-for how long counts are not known; in such a step they have no sample."
+All rows as CSV:
+  uncore-trace export run/ --csv run.csv"
 )]
 pub struct Args {
     /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or
@@ -64,10 +52,6 @@ pub struct Args {
     /// Write a trace for Perfetto
     #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(), help_heading = FORMAT)]
     perfetto: Option<PathBuf>,
-
-    /// Write OpenMetrics text with times
-    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(), help_heading = FORMAT)]
-    openmetrics: Option<PathBuf>,
 
     /// Write the rows of a table as CSV. A text that begins with =, +, -, @ or ' has a ' before it,
     /// so that no spreadsheet takes it for a formula
@@ -95,19 +79,14 @@ pub struct Args {
     #[command(flatten)]
     hosts: HostArgs,
 
-    /// With --perfetto and --openmetrics: how many tenants are shown separately, the largest of
+    /// With --perfetto: how many tenants are shown separately, the largest of
     /// each quantity
-    #[arg(long, value_name = "N", requires = "tenants", default_value_t = 10, help_heading = LINE)]
+    #[arg(long, value_name = "N", requires = "perfetto", default_value_t = 10, help_heading = LINE)]
     top: usize,
 
     /// With --perfetto: who a track is of
     #[arg(long, value_enum, requires = "perfetto", default_value = "cgroup", help_heading = LINE)]
     by: GroupBy,
-
-    /// With --openmetrics: time between samples; a bare number is seconds
-    #[arg(long, value_name = "TIME", requires = "openmetrics", default_value = "1s",
-          value_parser = step, help_heading = SPAN)]
-    step: i64,
 
     /// Replace files that exist
     #[arg(long, help_heading = WRITE)]
@@ -123,19 +102,10 @@ fn table() -> impl TypedValueParser<Value = &'static TableDef> {
     names.try_map(|name| TableDef::by_name(&name).ok_or("there is no such table"))
 }
 
-/// Parses a time in whole ms.
-fn step(text: &str) -> Result<i64, String> {
-    let step: Duration = seconds(text)?;
-    let ms = i64::try_from(step.as_millis()).ok().filter(|ms| *ms > 0);
-    ms.filter(|_| step.subsec_nanos().is_multiple_of(1_000_000))
-        .ok_or_else(|| "write a whole number of milliseconds, such as 1s or 100ms".to_owned())
-}
-
 /// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExportFormat {
     Perfetto,
-    OpenMetrics,
     Csv,
     Arrow,
 }
@@ -214,7 +184,6 @@ fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat,
     }
     let requested = [
         (ExportFormat::Perfetto, Content::Binary, &args.perfetto),
-        (ExportFormat::OpenMetrics, Content::Text, &args.openmetrics),
         (ExportFormat::Csv, Content::Text, &args.csv),
         (ExportFormat::Arrow, Content::Binary, &args.arrow),
     ];
@@ -254,12 +223,6 @@ impl ExportJob<'_> {
                     );
                 }
                 Ok(format!("{} tracks, {} events", written.tracks, written.events))
-            }
-            ExportFormat::OpenMetrics => {
-                let question = openmetrics::SeriesOptions { top: args.top, step_ms: args.step };
-                let selection = SelectedRows::new(fabric, span);
-                let written = openmetrics::write_openmetrics(&selection, span, question, writer)?;
-                Ok(format!("{} series, {} samples", written.series, written.samples))
             }
             ExportFormat::Csv | ExportFormat::Arrow => {
                 let table = recording.open_table(args.table)?;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs;
 
 use anyhow::{Context as _, Result, bail};
 
 use super::heading::MARK;
 use super::messages::print_message;
+use crate::bounds;
 use crate::clock::mono_ns;
 use crate::record::marks::send::{MarkAnswer, send_to_recorder};
 use crate::record::marks::wire::{MarkAct, Message, listening_pids};
@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Pids of the recorders that the mark is sent to.
 fn find_recorders(pid: Option<u32>) -> Result<BTreeSet<u32>> {
-    let list = fs::read(SOCKETS).with_context(|| format!("cannot read {SOCKETS}"))?;
+    let list = bounds::system_bytes(SOCKETS).with_context(|| format!("cannot read {SOCKETS}"))?;
     let listening_pids = listening_pids(&String::from_utf8_lossy(&list));
     let start = "start one with `uncore-trace record -o run.parquet`";
     match pid {

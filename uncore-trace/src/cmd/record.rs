@@ -4,7 +4,6 @@ mod args;
 mod ending;
 
 use std::io::{self, IsTerminal as _};
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -182,9 +181,6 @@ fn recorder_options(
             bail!("{flag} writes a raw table: give a directory, e.g. -o run/");
         }
     }
-    if args.marks.is_some() && output == Path::new(STDOUT) {
-        bail!("--marks needs a place for the marks: record into a file, e.g. -o run.parquet");
-    }
     if let (Some(Rotate::Bytes(part_bytes)), Some(Keep::Bytes(kept_bytes))) =
         (args.rotate, args.keep)
         && kept_bytes < 2 * part_bytes
@@ -224,7 +220,6 @@ fn recorder_options(
         btf: args.btf.clone(),
         buffer,
         listen: true,
-        marks: args.marks.clone(),
         catalog,
         tap: None,
         control: RecorderControl::default(),

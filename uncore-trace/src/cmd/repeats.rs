@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_repeats_is_one_line_an_hour() {
+    fn repeated_warnings_are_one_line_an_hour() {
         let mut repeats = RepeatedWarnings::default();
         let begin = Instant::now();
         let at = |minute: u64| begin + Duration::from_mins(minute);

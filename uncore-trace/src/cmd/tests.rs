@@ -8,11 +8,11 @@ use crate::terminal::cells;
 
 /// The program and its subcommands.
 fn all() -> Vec<clap::Command> {
-    let mut whole = Cli::command();
-    whole.build();
-    let subcommands = whole.get_subcommands().filter(|command| command.get_name() != "help");
+    let mut cli = Cli::command();
+    cli.build();
+    let subcommands = cli.get_subcommands().filter(|command| command.get_name() != "help");
     let subcommands: Vec<_> = subcommands.cloned().collect();
-    [vec![whole], subcommands].concat()
+    [vec![cli], subcommands].concat()
 }
 
 /// The text below the options.
@@ -25,10 +25,10 @@ fn notes(command: &clap::Command) -> String {
 #[test]
 fn examples_and_notes_of_the_help_fit_80_columns() {
     for command in all() {
-        let shown = command.clone().term_width(80).render_long_help().to_string();
+        let help_text = command.clone().term_width(80).render_long_help().to_string();
         for line in notes(&command).lines() {
             assert!(cells(line) <= 80, "{}: {line}", command.get_name());
-            assert!(shown.lines().any(|other| other == line), "{line}\n{shown}");
+            assert!(help_text.lines().any(|other| other == line), "{line}\n{help_text}");
         }
     }
 }
@@ -82,7 +82,11 @@ fn every_subcommand_has_two_examples_that_parse() {
             assert!(cli.is_ok(), "{example:?}: {}", cli.unwrap_err());
         }
         let is_own = |example: &&Vec<String>| example[1] == command.get_name();
-        let own = examples.iter().filter(is_own).count();
-        assert!(own >= 2 || command.get_name() == "uncore-trace", "{}", command.get_name());
+        let own_examples = examples.iter().filter(is_own).count();
+        assert!(
+            own_examples >= 2 || command.get_name() == "uncore-trace",
+            "{}",
+            command.get_name()
+        );
     }
 }

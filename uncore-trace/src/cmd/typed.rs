@@ -203,7 +203,7 @@ mod tests {
 
     /// Commands that read no machine have no --root, and a --root that does not exist is an error.
     #[test]
-    fn the_root_is_of_commands_that_read_the_machine() {
+    fn the_option_root_exists_where_a_command_reads_the_machine() {
         let missing = "/nonexistent";
         for command in ["list", "doctor", "record", "agent"] {
             let line = refused(&format!("uncore-trace {command} --root {missing}"));

@@ -98,7 +98,7 @@ fn a_number_of_parts_needs_no_quotes() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
+fn errors_in_a_configuration_are_one_line_with_the_remedy() {
     for (text, says) in [
         ("clutser = 'a'", "clutser is no key (did you mean cluster?)"),
         ("[ring]\npaart = '1min'", "paart is no key of [ring] (did you mean part?)"),
@@ -154,7 +154,7 @@ fn what_is_wrong_is_said_in_one_line_with_the_way_out() {
 }
 
 #[test]
-fn what_is_kept_may_lie_in_the_ring_or_anywhere_else() {
+fn the_directory_of_kept_parts_may_lie_in_the_ring_or_elsewhere() {
     let rest = "[ring]\ndirectory = '/r'\n[rollup]\ndirectory = '/u'\n[kept]\ndirectory =";
     for kept in ["/r/kept", "/k", "/rr", "/uu"] {
         assert!(Config::parse(&format!("{rest} '{kept}'")).is_ok(), "{kept}");

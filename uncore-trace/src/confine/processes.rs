@@ -1,8 +1,8 @@
 //! Whether `/proc` shows the processes of others: its mount option `hidepid`, proc(5).
 
-use std::fs;
-
 use rustix::process::{getegid, getgroups};
+
+use crate::bounds;
 
 /// The kernel's list of mounts.
 const MOUNTS: &str = "/proc/self/mountinfo";
@@ -12,7 +12,7 @@ pub fn are_hidden() -> bool {
     let mut groups: Vec<u32> =
         getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw).collect();
     groups.push(getegid().as_raw());
-    fs::read_to_string(MOUNTS).is_ok_and(|mounts| by_mounts(&mounts, &groups))
+    bounds::system_text(MOUNTS).is_ok_and(|mounts| by_mounts(&mounts, &groups))
 }
 
 /// As [`are_hidden`], from the text of mountinfo and the groups of the process.
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_mount_counts() {
+    fn the_last_mount_of_proc_counts() {
         let text =
             "22 1 0:5 / /proc rw - proc proc rw,hidepid=2\n23 1 0:6 / /proc rw - proc proc rw";
         assert!(!by_mounts(text, &[1000]));

@@ -15,7 +15,7 @@ fn confined<T: Send + 'static>(needs: ThreadNeeds, act: impl FnOnce() -> T + Sen
 }
 
 #[test]
-fn files_outside_are_neither_read_nor_written() {
+fn files_outside_the_allowed_paths_are_neither_read_nor_written() {
     if !has_landlock() {
         return;
     }
@@ -58,14 +58,14 @@ fn a_tree_that_is_not_there_yet_can_be_read_later() {
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("later/tree");
     let needs = ThreadNeeds { reads: vec![tree.clone()], ..ThreadNeeds::default() };
-    let made = tree.clone();
+    let new_tree = tree.clone();
     let (go, wait) = std::sync::mpsc::channel();
     let reader = spawn(move || {
         confined(needs, move || {
             go.send(()).unwrap();
             let begin = std::time::Instant::now();
             loop {
-                match fs::read_to_string(made.join("file")) {
+                match fs::read_to_string(new_tree.join("file")) {
                     Ok(text) if !text.is_empty() => return text,
                     _ => assert!(begin.elapsed().as_secs() < 60, "it cannot be read"),
                 }
@@ -80,36 +80,39 @@ fn a_tree_that_is_not_there_yet_can_be_read_later() {
 }
 
 #[test]
-fn only_what_is_asked_for_is_kept() {
+fn a_confined_thread_keeps_only_the_capabilities_it_needs() {
     let has = |set| rustix::thread::capabilities(None).unwrap().permitted.contains(set);
     if !has(CapabilitySet::PERFMON | CapabilitySet::BPF | CapabilitySet::DAC_OVERRIDE) {
         return;
     }
-    let kept = |needs: ThreadNeeds| {
+    let kept_capabilities = |needs: ThreadNeeds| {
         confined(needs, || {
             let sets = rustix::thread::capabilities(None).unwrap();
             assert_eq!(sets.effective, sets.permitted);
             sets.permitted
         })
     };
-    assert_eq!(kept(ThreadNeeds::default()), CapabilitySet::empty());
-    assert_eq!(kept(ThreadNeeds { capabilities: RECORDER, ..ThreadNeeds::default() }), RECORDER);
+    assert_eq!(kept_capabilities(ThreadNeeds::default()), CapabilitySet::empty());
     assert_eq!(
-        kept(ThreadNeeds { command: Some(1), ..ThreadNeeds::default() }),
+        kept_capabilities(ThreadNeeds { capabilities: RECORDER, ..ThreadNeeds::default() }),
+        RECORDER
+    );
+    assert_eq!(
+        kept_capabilities(ThreadNeeds { command: Some(1), ..ThreadNeeds::default() }),
         CapabilitySet::KILL
     );
     // Root needs no capability in its own directory, and one in that of another user.
     let dir = tempfile::tempdir().unwrap();
     let to_write = || ThreadNeeds::to_write(&dir.path().join("file"));
-    assert_eq!(kept(to_write()), CapabilitySet::empty());
+    assert_eq!(kept_capabilities(to_write()), CapabilitySet::empty());
     std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).unwrap();
-    assert_eq!(kept(to_write()), CapabilitySet::DAC_OVERRIDE);
+    assert_eq!(kept_capabilities(to_write()), CapabilitySet::DAC_OVERRIDE);
     // A file of another user in a directory with the sticky bit.
     fs::write(dir.path().join("file"), "").unwrap();
     std::os::unix::fs::chown(dir.path().join("file"), Some(65533), None).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
     fs::set_permissions(dir.path(), mode).unwrap();
-    assert_eq!(kept(to_write()), CapabilitySet::FOWNER);
+    assert_eq!(kept_capabilities(to_write()), CapabilitySet::FOWNER);
 }
 
 /// Runs `act` in a thread with the filter of system calls, which then ends.
@@ -123,16 +126,16 @@ fn filtered(needs: ThreadNeeds, act: impl FnOnce() + Send + 'static) {
     spawn(filtered).join().unwrap();
 }
 
-fn denied(what: &str, done: std::io::Result<()>) {
-    assert_eq!(done.unwrap_err().kind(), ErrorKind::PermissionDenied, "{what}");
+fn assert_denied(call: &str, done: std::io::Result<()>) {
+    assert_eq!(done.unwrap_err().kind(), ErrorKind::PermissionDenied, "{call}");
 }
 
 /// The error of a system call that has only these arguments.
 #[expect(unsafe_code, reason = "there is no safe way to make a call that is refused")]
 fn error_of(call: libc::c_long, arguments: [libc::c_long; 3]) -> Option<i32> {
-    let [one, two, three] = arguments;
+    let [first, second, three] = arguments;
     // SAFETY: the callers pass numbers only, and null for pointers.
-    let done = unsafe { libc::syscall(call, one, two, three, 0, 0) };
+    let done = unsafe { libc::syscall(call, first, second, three, 0, 0) };
     (done < 0).then(|| std::io::Error::last_os_error().raw_os_error()).flatten()
 }
 
@@ -144,14 +147,14 @@ fn signal(pid: u32) -> std::io::Result<()> {
 /// The calls that an attacker would use, whatever the process needs.
 fn nothing_harmful() {
     let run = std::process::Command::new("true").status();
-    denied("execute", run.map(drop));
+    assert_denied("execute", run.map(drop));
     let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get() as u32;
-    denied("signal another", signal(parent));
+    assert_denied("signal another", signal(parent));
     signal(std::process::id()).unwrap();
     let namespace = rustix::thread::UnshareFlags::NEWNS;
     #[expect(deprecated, reason = "its successor is unsafe")]
-    denied("unshare", rustix::thread::unshare(namespace).map_err(std::io::Error::from));
-    denied("listen", std::net::TcpListener::bind("127.0.0.1:0").map(drop));
+    assert_denied("unshare", rustix::thread::unshare(namespace).map_err(std::io::Error::from));
+    assert_denied("listen", std::net::TcpListener::bind("127.0.0.1:0").map(drop));
     let traced = [libc::c_long::from(libc::PTRACE_ATTACH), parent.into(), 0];
     assert_eq!(error_of(libc::SYS_ptrace, traced), Some(libc::EPERM));
     // Still allowed: threads and socket pairs.
@@ -165,12 +168,12 @@ fn looks_up() -> Option<i32> {
 }
 
 #[test]
-fn calls_are_refused() {
+fn harmful_calls_are_refused() {
     filtered(ThreadNeeds { command: Some(1), counts: true, ..ThreadNeeds::default() }, || {
         nothing_harmful();
         fs::read("/proc/self/stat").unwrap();
-        denied("connect", std::os::unix::net::UnixStream::connect("/run/x").map(drop));
-        denied("look up", std::net::UdpSocket::bind("127.0.0.1:0").map(drop));
+        assert_denied("connect", std::os::unix::net::UnixStream::connect("/run/x").map(drop));
+        assert_denied("look up", std::net::UdpSocket::bind("127.0.0.1:0").map(drop));
     });
     filtered(ThreadNeeds::default(), || {
         assert_eq!(looks_up(), Some(libc::EPERM));
@@ -179,7 +182,7 @@ fn calls_are_refused() {
 }
 
 #[test]
-fn only_who_counts_has_calls_for_counters() {
+fn only_a_counting_thread_has_the_calls_for_counters() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -191,10 +194,10 @@ fn only_who_counts_has_calls_for_counters() {
 }
 
 #[test]
-fn who_connects_reaches_its_ports_over_tcp_and_asks_for_names() {
+fn a_connecting_thread_reaches_only_its_ports_and_name_servers() {
     let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (store, other) = (listen(), listen());
-    let [store_at, other_at] = [&store, &other].map(|it| it.local_addr().unwrap());
+    let [store_at, other_at] = [&store, &other].map(|listener| listener.local_addr().unwrap());
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let _answers = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -206,7 +209,7 @@ fn who_connects_reaches_its_ports_over_tcp_and_asks_for_names() {
         std::net::TcpStream::connect(store_at).unwrap();
         // Landlock knows ports since Linux 6.7, its fourth ABI.
         if has_ports() {
-            denied("another port", std::net::TcpStream::connect(other_at).map(drop));
+            assert_denied("another port", std::net::TcpStream::connect(other_at).map(drop));
         }
         // As the C library asks for a name, and a service on this host.
         let asks = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -227,8 +230,10 @@ fn who_connects_reaches_its_ports_over_tcp_and_asks_for_names() {
         ] {
             assert_eq!(socket(family, kind, protocol), Some(libc::EPERM), "{family} {protocol}");
         }
-        for (call, at) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
-            assert_eq!(fast_open(call, at), Some(libc::EPERM), "{call}");
+        for (call, address_argument) in
+            [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)]
+        {
+            assert_eq!(fast_open(call, address_argument), Some(libc::EPERM), "{call}");
         }
         assert_eq!(looks_up(), Some(libc::EPERM));
     });
@@ -245,9 +250,9 @@ fn has_ports() -> bool {
 
 /// The error of a call that sends, with the flag that connects at this position.
 #[expect(unsafe_code, reason = "there is no safe way to make a call that is refused")]
-fn fast_open(call: libc::c_long, at: usize) -> Option<i32> {
+fn fast_open(call: libc::c_long, address_argument: usize) -> Option<i32> {
     let mut arguments: [libc::c_long; 4] = [-1, 0, 0, 0];
-    arguments[at] = libc::MSG_FASTOPEN.into();
+    arguments[address_argument] = libc::MSG_FASTOPEN.into();
     let [socket, buffer, second, third] = arguments;
     // SAFETY: the socket is none, so no pointer is followed.
     let done = unsafe { libc::syscall(call, socket, buffer, second, third, 0, 0) };
@@ -256,7 +261,7 @@ fn fast_open(call: libc::c_long, at: usize) -> Option<i32> {
 
 /// The option `hidepid` matters only to who reads `/proc` of others.
 #[test]
-fn who_reads_names_of_hosts_sees_no_processes() {
+fn only_a_thread_that_reads_all_of_proc_sees_processes() {
     let reads = |path: &str| ThreadNeeds { reads: vec![path.into()], ..ThreadNeeds::default() };
     assert!(sees_processes(&reads("/proc")));
     assert!(!sees_processes(&reads("/proc/sys")) && !sees_processes(&reads("/etc")));

@@ -181,9 +181,9 @@ mod tests {
         let RowTime::Holds { since, key, last_row: last } = TABLE.when else {
             unreachable!("tasks hold")
         };
-        let (mut held, mut found) = (HeldStates::default(), Vec::new());
-        for (at, rows) in tables.iter().enumerate() {
-            let path = dir.path().join(format!("{at}.parquet"));
+        let (mut states, mut copied_rows) = (HeldStates::default(), Vec::new());
+        for (index, rows) in tables.iter().enumerate() {
+            let path = dir.path().join(format!("{index}.parquet"));
             let target = RecordingTarget::Table(&TABLE, path.clone());
             let mut writer =
                 Writer::create(target, CreateOptions::default(), &[version.clone()].into())
@@ -194,22 +194,24 @@ mod tests {
             writer.finish(&[version.clone()].into()).unwrap();
             let table = OpenTable::open(&TABLE, &path).unwrap();
             let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
-            let begin = if at == 0 { begin } else { i64::MIN };
+            let begin = if index == 0 { begin } else { i64::MIN };
             let mut take = |batch: RecordBatch| {
                 let (times, tids) = (
                     i64_column(&batch, "mono_ns")?.values().to_vec(),
                     crate::schema::columns::i32_column(&batch, "tid")?.values().to_vec(),
                 );
-                found.extend(times.into_iter().zip(tids));
+                copied_rows.extend(times.into_iter().zip(tids));
                 Ok(())
             };
-            held.copy_table(&table, &columns, (since, key, last), (begin, end), &mut take).unwrap();
+            states
+                .copy_table(&table, &columns, (since, key, last), (begin, end), &mut take)
+                .unwrap();
         }
-        found
+        copied_rows
     }
 
     #[test]
-    fn the_last_of_each_key_holds_until_it_ends() {
+    fn the_last_row_of_each_key_holds_until_its_end() {
         let rows = vec![
             row(1, 7, "a", "seen"),
             row(2, 8, "b", "seen"),
@@ -226,12 +228,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_part_says_again_is_not_copied() {
+    fn rows_that_a_later_part_repeats_are_not_copied() {
         let first = vec![row(1, 7, "a", "seen"), row(2, 8, "b", "seen")];
         let second =
             vec![row(10, 7, "a", "seen"), row(10, 8, "b2", "seen"), row(11, 9, "c", "seen")];
-        let found = copied(&[first, second], 0, 10);
-        assert_eq!(found, [(1, 7), (2, 8), (10, 8)]);
+        let copied_rows = copied(&[first, second], 0, 10);
+        assert_eq!(copied_rows, [(1, 7), (2, 8), (10, 8)]);
     }
 
     #[test]
@@ -239,9 +241,9 @@ mod tests {
         let mut latest = LatestRows::default();
         let mut builder = Builder::default();
         let form = (Some("mono_ns"), &["tid"][..], None);
-        for at in 0..40 {
+        for time in 0..40 {
             for row in 0..8192 {
-                builder.append(&self::row(at * 8192 + row, (row % 5) as i32, "a", "exec"));
+                builder.append(&self::row(time * 8192 + row, (row % 5) as i32, "a", "exec"));
             }
             latest.add_batch(&builder.finish(), form, i64::MAX).unwrap();
             assert!(latest.row_count <= SLACK + 3 * 8192, "{}", latest.row_count);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_comes_before_what_could_be() {
+    fn held_functions_come_before_those_that_could_be_held() {
         let dir = tree();
         let all = SeparateFunctions::find_functions(dir.path());
         assert_eq!(texts(&all), ["0002:01:00.0", "0002:02:00.0", "0009:01:00.0"]);

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn both_side_by_side() {
+    fn a_v2_mount_is_found_beside_v1_mounts() {
         let mounts = parse(
             "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
              32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 master:3 - cgroup cgroup rw,cpu,cpuacct\n\
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_path_is_said_with_the_way_out() {
+    fn cgroups_without_paths_are_reported_with_the_remedy() {
         let unnamed = |mounts: CgroupMounts| mounts.unnamed_reason().unwrap();
         assert!(unnamed(parse("")).contains("mount -t cgroup2 none /sys/fs/cgroup)"));
         let v1 = "30 20 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n";

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_the_kernel_writes() {
+    fn cpu_lists_of_the_kernel_are_parsed() {
         for (text, cpus) in [
             ("", vec![]),
             ("\n", vec![]),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_list() {
+    fn malformed_cpu_lists_are_refused() {
         for text in ["0-10:2", "3-1", "a", "1,,2", "-1", "0-", "+1", "0-4294967295", "99999999999"]
         {
             assert!(text.parse::<CpuList>().is_err(), "{text:?} was accepted");
@@ -256,14 +256,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printing_and_reading_agree(cpus in proptest::collection::vec(0_u32..300, 0..80)) {
+        fn a_printed_cpu_list_parses_to_itself(cpus in proptest::collection::vec(0_u32..300, 0..80)) {
             let list: CpuList = cpus.iter().copied().collect();
             prop_assert_eq!(&list.to_string().parse::<CpuList>().unwrap(), &list);
             prop_assert!(cpus.iter().all(|&cpu| list.contains(cpu)));
         }
 
         #[test]
-        fn sets_are_those_of_their_cpus(
+        fn operations_on_cpu_lists_are_those_on_sets(
             a in proptest::collection::btree_set(0_u32..300, 0..80),
             b in proptest::collection::btree_set(0_u32..300, 0..80),
         ) {
@@ -279,7 +279,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in "[0-9,:/ a-]{0,24}") {
+        fn no_text_of_a_cpu_list_panics(text in "[0-9,:/ a-]{0,24}") {
             let _unused = text.parse::<CpuList>();
         }
     }

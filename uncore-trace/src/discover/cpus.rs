@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_places_are_none() {
+    fn an_unknown_package_or_node_is_none() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         write(root, "sys/devices/system/cpu/online", "0-1\n");

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_to_functions() {
+    fn names_of_devices_lead_to_pci_functions() {
         let dir = tree();
         let devices = Devices::read(dir.path(), &mut Problems::default());
         for (name, expected) in [

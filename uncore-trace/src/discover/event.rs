@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_forms_drivers_write() {
+    fn event_files_of_drivers_are_parsed() {
         for (file, text) in [
             ("event=0x101\n", "event=0x101"),
             ("config=0x80", "config=0x80"),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_event() {
+    fn malformed_event_files_are_refused() {
         for text in ["", "event=", "event=0x1,", "=1", "ev ent=1", "event=cycles", "a\u{1b}=1"] {
             assert!(EventAlias::parse(text).is_err(), "{text:?} was accepted");
         }
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printing_and_reading_agree(terms in proptest::collection::vec(
+        fn a_printed_event_parses_to_itself(terms in proptest::collection::vec(
             ("[a-z][a-z0-9_]{0,9}", proptest::option::of(any::<u64>())), 1..5))
         {
             let event = EventAlias {

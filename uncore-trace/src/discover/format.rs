@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_every_word_and_multi_range_fields() {
+    fn fields_of_every_word_and_of_several_ranges_are_encoded() {
         let amd = format("config:0-7,32-37\n");
         assert_eq!(amd.encode_value(0x0134).unwrap(), [0x1_0000_0034, 0, 0, 0, 0]);
         assert_eq!(amd.to_string(), "config:0-7,32-37");
@@ -172,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn a_value_too_large_says_the_maximum() {
+    fn a_value_too_large_for_a_field_is_refused_with_the_maximum() {
         let error = format("config1:0-9").encode_value(0x400).unwrap_err();
         assert_eq!(error.to_string(), "0x400 is too large for config1:0-9: the maximum is 0x3ff");
     }
 
     #[test]
-    fn refuses_what_is_no_format() {
+    fn malformed_format_files_are_refused() {
         for text in ["", "config", "config5:0", "config:64", "config:7-0", "config:a", "config:"] {
             assert!(text.parse::<FormatField>().is_err(), "{text:?} was accepted");
         }
@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_field_round_trips(word in 0_u8..5, mask in 1_u64.., raw: u64) {
+        fn any_value_of_a_field_decodes_to_itself(word in 0_u8..5, mask in 1_u64.., raw: u64) {
             let field = FormatField { word, mask };
             let value = raw & field.max_value();
             let config = field.encode_value(value).unwrap();

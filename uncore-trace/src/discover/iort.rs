@@ -217,7 +217,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_table_panics(cut in 0..400_usize, at in 0..400_usize, byte in any::<u8>()) {
+        fn no_iort_table_panics(cut in 0..400_usize, at in 0..400_usize, byte in any::<u8>()) {
             let mut table = example();
             if let Some(its) = table.get_mut(at) { *its = byte; }
             table.truncate(cut);

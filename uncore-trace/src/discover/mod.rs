@@ -167,7 +167,7 @@ fn mediated_pmu(root: &Path) -> Option<&'static str> {
 #[cfg(test)]
 pub(crate) fn captured_machine(name: &str) -> Machine {
     let dir = tempfile::tempdir().unwrap();
-    uncore_trace_lab::fixtures::machine(name).unwrap().fill(dir.path()).unwrap();
+    uncore_trace_lab::fixtures::machine(name).unwrap().fill_dir(dir.path()).unwrap();
     machine(dir.path()).unwrap()
 }
 
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn one_broken_file_loses_only_itself() {
+    fn a_broken_sysfs_file_loses_only_itself() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let pmu = |file: &str| format!("{DEVICES}/{file}");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sysfs_says_what_to_do() {
+    fn without_sysfs_the_error_names_the_option_root() {
         let dir = tempfile::tempdir().unwrap();
         let error = format!("{:#}", machine(dir.path()).unwrap_err());
         assert!(error.contains("--root DIR") && !error.contains('\n'), "{error}");

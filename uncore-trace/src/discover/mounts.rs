@@ -148,12 +148,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_table_panics(text in "[ -~é\n]{0,200}") {
+        fn no_mountinfo_text_panics(text in "[ -~é\n]{0,200}") {
             MountTable::parse(&text).of_type("cgroup2").count();
         }
 
         #[test]
-        fn no_table_hangs(lines in prop::collection::vec((0..4_u8, 0..4_u8, "[/a]{1,3}"), 0..9)) {
+        fn no_mountinfo_with_cycles_hangs(lines in prop::collection::vec((0..4_u8, 0..4_u8, "[/a]{1,3}"), 0..9)) {
             let line = |(id, parent, point): &(u8, u8, String)| {
                 format!("{id} {parent} 0:1 / /{point} rw - cgroup2 c rw\n")
             };

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suffixes_are_perfs() {
+    fn suffixes_of_pmu_names_are_split_as_in_perf() {
         assert_eq!(split_suffix("uncore_imc_10"), ("uncore_imc", Some(0x10)));
         assert_eq!(split_suffix("ali_drw_c0050"), ("ali_drw", Some(0xc0050)));
         assert_eq!(split_suffix("nvidia_pcie_pmu_0_rc_4"), ("nvidia_pcie_pmu_0_rc", Some(4)));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn words_mean_what_they_mean_to_perf() {
+    fn words_match_the_pmu_names_that_they_match_in_perf() {
         for (word, name) in [
             ("nvidia_pcie_pmu", "nvidia_pcie_pmu_0"),
             ("ali_drw", "ali_drw_21000"),

@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_lead_to_functions() {
+    fn numbers_of_device_files_lead_to_pci_functions() {
         let dir = tree();
         let drivers = DeviceDrivers::read(dir.path());
         for (number, path, kind, functions) in [
@@ -508,8 +508,11 @@ mod tests {
             ("c261:0", "/dev/accel/accel0", "accel", ""),
         ] {
             let node = drivers.device_file(dir.path(), parsed(number)).expect(number);
-            let found: Vec<_> = node.functions.iter().map(ToString::to_string).collect();
-            assert_eq!((&*node.path, node.kind_name, &*found.join(" ")), (path, kind, functions));
+            let function_names: Vec<_> = node.functions.iter().map(ToString::to_string).collect();
+            assert_eq!(
+                (&*node.path, node.kind_name, &*function_names.join(" ")),
+                (path, kind, functions)
+            );
         }
         // Of other drivers, of other files of the same driver, or unknown to sysfs.
         for number in ["c10:196", "c231:1", "b259:1", "b226:0", "c226:7", "b7:0"] {

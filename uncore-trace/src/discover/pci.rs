@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_lspcis() {
+    fn pci_addresses_are_parsed_as_lspci_writes_them() {
         let parsed = |text: &str| text.parse::<PciAddress>().unwrap();
         assert_eq!(parsed("0001:30:03.0").to_string(), "0001:30:03.0");
         assert_eq!(parsed("98:1f.7").to_string(), "0000:98:1f.7");
@@ -328,7 +328,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_configuration_panics(config in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fn no_configuration_space_of_a_port_panics(config in proptest::collection::vec(any::<u8>(), 0..600)) {
             let _port = parse_tegra_port(&config);
         }
     }

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn arm_by_register_and_by_cpuinfo() {
+    fn an_arm_processor_is_known_by_register_or_cpuinfo() {
         let by_register = read(&[(MIDR, "0x00000000410fd4f0\n")]).unwrap();
         assert_eq!(by_register.id, ProcessorId::Arm(0x410f_d4f0));
         let cpuinfo = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n\
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn x86_and_its_hypervisor() {
+    fn an_x86_processor_is_known_with_its_hypervisor() {
         let amd = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n\
                    model name\t: AMD EPYC\nflags\t\t: fpu hypervisor lahf_lm\n";
         let cpu = read(&[("proc/cpuinfo", amd)]).unwrap();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_is_none() {
+    fn an_unknown_processor_is_none() {
         assert_eq!(read(&[]), None);
         assert_eq!(read(&[("proc/cpuinfo", "isa : rv64imafdc\n")]), None);
         assert_eq!(read(&[("proc/cpuinfo", "vendor_id : Elbrus\n")]), None);

@@ -41,7 +41,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_no_version_is_refused() {
+    fn a_malformed_kernel_version_is_refused() {
         assert!("banana".parse::<KernelVersion>().is_err());
         assert_eq!("6.8".parse(), Ok(KernelVersion(6, 8)));
         assert!(KernelVersion(6, 8) < KernelVersion(6, 12));

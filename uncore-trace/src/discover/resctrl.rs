@@ -260,10 +260,12 @@ mod tests {
         fake.write_count("web/mon_groups/c", 11, "mbm_local_bytes", "18446744073709551615\n");
         let resctrl = Resctrl::find_mounted(dir.path()).unwrap();
         let groups = resctrl.read_groups().unwrap();
-        let names: Vec<_> = groups.iter().map(|its| (its.name.as_str(), its.is_control)).collect();
+        let names: Vec<_> =
+            groups.iter().map(|group| (group.name.as_str(), group.is_control)).collect();
         let all = [("", true), ("mon_groups/b", false), ("web", true), ("web/mon_groups/c", false)];
         assert_eq!(names, all);
-        let values: Vec<_> = groups.iter().map(|its| its.read_count(0, MbmEvent::Total)).collect();
+        let values: Vec<_> =
+            groups.iter().map(|group| group.read_count(0, MbmEvent::Total)).collect();
         let right =
             [MbmCount::Bytes(700), MbmCount::Unavailable, MbmCount::Unassigned, MbmCount::Failed];
         assert_eq!(values, right);
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_made_again_is_another_one() {
+    fn a_resctrl_group_that_is_made_again_is_a_new_group() {
         let dir = tempfile::tempdir().unwrap();
         let fake = fake::FakeResctrl::new(dir.path());
         fake.add_group("a", &[], "");
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_mount_there_is_nothing() {
+    fn without_a_resctrl_mount_there_are_no_groups() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Resctrl::find_mounted(dir.path()), None);
     }

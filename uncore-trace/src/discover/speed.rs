@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn links_carry_what_their_generation_does() {
+    fn pcie_links_carry_the_bytes_of_their_generation() {
         let of = |speed, width, config: &[u8]| {
             let parsed = LinkSpeed::parse(speed, width, config);
             parsed.map(|speed| (speed.bytes_per_s() / 1e7).round() / 100.0)
@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_configuration_panics(config in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn no_configuration_space_panics_the_payload_parser(config in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _payload = parse_payload(&config);
         }
     }

@@ -154,10 +154,10 @@ mod tests {
         root
     }
 
-    fn found(root: &Path) -> Vec<(String, bool)> {
+    fn statistics_pmus(root: &Path) -> Vec<(String, bool)> {
         let pmus = read_pmus(root, &mut Problems::default());
-        let again = |pmu: &Pmu| pmu.statistics.as_ref().unwrap().counts_again;
-        pmus.iter().map(|pmu| (pmu.name.clone(), again(pmu))).collect()
+        let counts_again = |pmu: &Pmu| pmu.statistics.as_ref().unwrap().counts_again;
+        pmus.iter().map(|pmu| (pmu.name.clone(), counts_again(pmu))).collect()
     }
 
     fn named(names: &[(&str, bool)]) -> Vec<(String, bool)> {
@@ -181,7 +181,7 @@ mod tests {
         );
         let expected =
             [("disk_dm-0", true), ("disk_loop1", true), ("disk_vda", false), ("disk_zram0", true)];
-        assert_eq!(found(root.path()), named(&expected));
+        assert_eq!(statistics_pmus(root.path()), named(&expected));
     }
 
     #[test]
@@ -195,12 +195,12 @@ mod tests {
         let root = tree("net", &all);
         let expected =
             [("net_br0", true), ("net_eth0", false), ("net_lo", false), ("net_veth0", true)];
-        assert_eq!(found(root.path()), named(&expected));
+        assert_eq!(statistics_pmus(root.path()), named(&expected));
         let pmus = read_pmus(root.path(), &mut Problems::default());
         assert_eq!(pmus[1].statistics.as_ref().unwrap().bytes_per_s, Some(125e6));
         assert_ne!(pmus[1].attr_type, pmus[2].attr_type);
         let within = tree("net", &[all[0], all[2], all[3]]);
         let expected = [("net_br0", true), ("net_lo", false), ("net_veth0", false)];
-        assert_eq!(found(within.path()), named(&expected));
+        assert_eq!(statistics_pmus(within.path()), named(&expected));
     }
 }

@@ -57,14 +57,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complete() {
+    fn a_complete_bpf_setup_is_ok() {
         let files =
             [(SYSCTL, "2\n"), (JIT, "1\n"), (BTF, "..bpf_ringbuf_reserve.."), ("proc/stat", "")];
         assert_eq!(single_finding(check, &files).state, FindingState::Ok);
     }
 
     #[test]
-    fn each_missing_part_is_named() {
+    fn each_missing_part_of_bpf_is_named() {
         let no_call = single_finding(check, &[("proc/sys/kernel/osrelease", "6.12.0\n")]);
         assert_eq!(no_call.state, FindingState::Fail);
         assert!(no_call.mend[0].contains("CONFIG_BPF_SYSCALL"));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn without_proc_it_cannot_tell() {
+    fn without_proc_the_bpf_setup_is_a_warning() {
         assert_eq!(single_finding(check, &[]).state, FindingState::Warn);
     }
 }

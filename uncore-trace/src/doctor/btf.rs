@@ -73,14 +73,14 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn present() {
+    fn a_valid_btf_file_is_ok() {
         let dir = fake_tree(&[(BTF, "")]);
         fs::write(dir.path().join(BTF), [0x9f, 0xeb, 1, 0]).unwrap();
         assert_eq!(check(&ExaminedMachine::at_root(dir.path()))[0].state, FindingState::Ok);
     }
 
     #[test]
-    fn absent_foreign_or_no_sysfs() {
+    fn an_absent_or_foreign_btf_file_fails_with_the_remedy() {
         assert_eq!(single_finding(check, &[(BTF, "ELF?")]).state, FindingState::Fail);
         assert_eq!(single_finding(check, &[(BTF, "")]).state, FindingState::Fail);
         let absent = single_finding(check, &[("sys/kernel/notes", "")]);

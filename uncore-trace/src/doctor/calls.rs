@@ -155,37 +155,37 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_refused_among_others_is_a_warning() {
+    fn a_counter_that_alone_is_refused_is_a_warning() {
         let [a, b, c] = ["a_0", "a_1", "b_0"].map(counter);
         let refused = || Err(io::Error::from_raw_os_error(libc::ENODEV));
-        let found = judge_results(&[(&a, Ok(())), (&b, Ok(())), (&c, refused())], |_| None);
-        assert_eq!(found[0].state, FindingState::Ok);
-        assert!(found[0].what.ends_with("opened: a"), "{found:?}");
-        assert_eq!(found[1].state, FindingState::Warn);
-        assert!(found[1].what.contains("b_0 answers No such device"), "{found:?}");
+        let findings = judge_results(&[(&a, Ok(())), (&b, Ok(())), (&c, refused())], |_| None);
+        assert_eq!(findings[0].state, FindingState::Ok);
+        assert!(findings[0].what.ends_with("opened: a"), "{findings:?}");
+        assert_eq!(findings[1].state, FindingState::Warn);
+        assert!(findings[1].what.contains("b_0 answers No such device"), "{findings:?}");
         assert_eq!(judge_results(&[(&c, refused())], |_| None)[0].state, FindingState::Fail);
     }
 
     #[test]
-    fn what_refuses_all_is_named_once_with_its_ways_out() {
+    fn a_barrier_for_all_counters_is_named_once_with_its_remedies() {
         let [a, b] = ["a_0", "b_0"].map(counter);
         let refused = || Err(io::Error::from_raw_os_error(libc::EPERM));
         let barrier =
             |_: &io::Error| Some(Barrier { reason: "a profile".to_owned(), remedies: vec!["x"] });
-        let found = judge_results(&[(&a, refused()), (&b, refused())], barrier);
-        assert_eq!(found.len(), 1);
+        let findings = judge_results(&[(&a, refused()), (&b, refused())], barrier);
+        assert_eq!(findings.len(), 1);
         assert_eq!(
-            (found[0].state, &found[0].mend[..]),
+            (findings[0].state, &findings[0].mend[..]),
             (FindingState::Fail, &["x".to_owned()][..])
         );
         assert!(
-            found[0].what.starts_with("a profile: a counter of a_0, b_0 answers "),
-            "{found:?}"
+            findings[0].what.starts_with("a profile: a counter of a_0, b_0 answers "),
+            "{findings:?}"
         );
     }
 
     #[test]
-    fn another_machine_is_not_tried() {
+    fn counters_of_another_machine_are_not_opened() {
         assert_eq!(super::super::machine::single_finding(check, &[]).state, FindingState::NotHere);
     }
 }

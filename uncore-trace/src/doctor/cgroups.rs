@@ -75,15 +75,15 @@ mod tests {
     const V1: &str = "31 22 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                       32 22 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";
 
-    fn with(info: &str) -> Finding {
+    fn finding_for(info: &str) -> Finding {
         single_finding(check, &[("proc/self/mountinfo", info)])
     }
 
     #[test]
-    fn unified_and_hybrid_both_name_tasks() {
-        assert_eq!(with(V2).state, FindingState::Ok);
-        assert_eq!(with(V2).what, "v2 at /sys/fs/cgroup");
-        let hybrid = with(&format!("{V1}{UNIFIED}"));
+    fn unified_and_hybrid_hierarchies_name_tasks() {
+        assert_eq!(finding_for(V2).state, FindingState::Ok);
+        assert_eq!(finding_for(V2).what, "v2 at /sys/fs/cgroup");
+        let hybrid = finding_for(&format!("{V1}{UNIFIED}"));
         assert_eq!(hybrid.state, FindingState::Ok);
         assert!(hybrid.what.contains("/sys/fs/cgroup/unified") && hybrid.what.contains("the 1 v1"));
     }
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(finding.state, FindingState::Warn);
         assert!(finding.what.contains("cgroup namespace"), "{}", finding.what);
         assert!(finding.mend[0].contains("--cgroupns=host"));
-        let part = with("30 22 0:26 /part /mnt rw - cgroup2 cgroup2 rw\n");
+        let part = finding_for("30 22 0:26 /part /mnt rw - cgroup2 cgroup2 rw\n");
         assert_eq!(
             (part.state, &*part.mend[0]),
             (FindingState::Warn, "mount -t cgroup2 none /mnt")
@@ -106,10 +106,10 @@ mod tests {
 
     #[test]
     fn without_v2_there_are_no_names() {
-        let v1 = with(V1);
+        let v1 = finding_for(V1);
         assert_eq!(v1.state, FindingState::Warn);
         assert!(v1.mend[0].contains("/sys/fs/cgroup/unified"));
-        let none = with("22 1 0:20 / / rw - ext4 a rw\n");
+        let none = finding_for("22 1 0:20 / / rw - ext4 a rw\n");
         assert_eq!(none.mend, ["mount -t cgroup2 none /sys/fs/cgroup"]);
         assert_eq!(single_finding(check, &[]).state, FindingState::Warn);
     }

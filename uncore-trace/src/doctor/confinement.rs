@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_is_named_and_what_cannot_be_is_a_warning() {
+    fn dropped_privileges_are_named_and_undroppable_ones_are_a_warning() {
         let all = confinement_finding(true, true, false);
         assert_eq!(all.state, FindingState::Ok);
         for word in

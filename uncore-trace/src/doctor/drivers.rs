@@ -183,7 +183,7 @@ mod tests {
     const APMT: (&str, &str) = ("sys/firmware/acpi/tables/APMT", "");
 
     #[test]
-    fn grace_on_a_kernel_without_the_drivers() {
+    fn grace_without_drivers_in_the_kernel_is_warned_with_the_remedy() {
         let findings = examine_tree(
             check,
             &[(MIDR, "0x00000000410fd4f0\n"), RELEASE, APMT, (CONFIG, "CONFIG_ARM_CMN=m\n")],
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn grace_with_modules_loaded_and_not() {
+    fn drivers_of_grace_are_ok_if_loaded_and_a_warning_if_not() {
         let config = "CONFIG_ARM_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m\n\
                       CONFIG_NVIDIA_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m\n";
         let findings = examine_tree(
@@ -214,7 +214,7 @@ mod tests {
 
     /// The same cores in another maker's machine: the table is missing, so no driver is expected.
     #[test]
-    fn neoverse_v2_without_the_devices() {
+    fn neoverse_v2_without_the_acpi_table_expects_no_driver() {
         let tables = ("sys/firmware/acpi/tables/FACP", "");
         let findings =
             examine_tree(check, &[(MIDR, "0x411fd4f1\n"), RELEASE, tables, (CONFIG, "")]);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn vera_on_an_old_kernel() {
+    fn vera_on_an_old_kernel_needs_a_newer_one() {
         let findings = examine_tree(
             check,
             &[
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn yitian_without_a_configuration() {
+    fn yitian_without_a_kernel_configuration_is_advised_modprobe() {
         let findings = examine_tree(check, &[(MIDR, "0x410fd490\n"), RELEASE]);
         let mends: Vec<_> = findings.iter().flat_map(|finding| &finding.mend).collect();
         let expected =
@@ -253,7 +253,7 @@ mod tests {
 
     /// A captured tree has no modules: a PMU shows that its driver is there.
     #[test]
-    fn what_shows_a_pmu_is_not_absent() {
+    fn a_driver_whose_pmu_exists_is_not_absent() {
         let pmu = ("sys/bus/event_source/devices/arm_cmn_0/type", "8\n");
         let findings = examine_tree(absent_drivers, &[(MIDR, "0x410fd490\n"), RELEASE, pmu]);
         let missing: Vec<_> = findings.iter().map(|finding| &finding.what).collect();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn x86_bare_and_in_a_vm() {
+    fn x86_drivers_are_expected_on_bare_metal_and_not_in_a_vm() {
         let bare = "vendor_id : GenuineIntel\ncpu family : 6\nmodel : 106\nmodel name : Xeon\nflags : fpu\n";
         let config = (CONFIG, "CONFIG_PERF_EVENTS_INTEL_UNCORE=y\n");
         let pmu = ("sys/bus/event_source/devices/uncore_imc_0/type", "8\n");
@@ -297,10 +297,10 @@ mod tests {
     }
 
     #[test]
-    fn unknown_cpus_and_damaged_configurations() {
+    fn unknown_cpus_and_damaged_configurations_are_named() {
         assert_eq!(examine_tree(check, &[])[0].state, FindingState::NotHere);
-        let other = examine_tree(check, &[(MIDR, "0x000000006f1f0000\n")]);
-        assert!(other[0].what.contains("no list of drivers"));
+        let findings_of_other = examine_tree(check, &[(MIDR, "0x000000006f1f0000\n")]);
+        assert!(findings_of_other[0].what.contains("no list of drivers"));
         let damaged = examine_tree(check, &[(MIDR, "0x410fd490\n"), ("proc/config.gz", "x")]);
         assert!(damaged.last().unwrap().what.contains("/proc/config.gz"));
     }

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use std::fmt::Write as _;
 
-    fn with(open: &str, size: &str, cpus: u32, status: &str) -> Vec<Finding> {
+    fn findings_for(open: &str, size: &str, cpus: u32, status: &str) -> Vec<Finding> {
         let mut stat = "cpu  1 2 3\n".to_owned();
         for cpu in 0..cpus {
             writeln!(stat, "cpu{cpu} 1 2 3").unwrap();
@@ -126,11 +126,11 @@ mod tests {
     const ROOT: &str = "Uid:\t0\t0\t0\t0\nCapEff:\t0000000001000000\n";
 
     fn of_open_files(open: &str, cpus: u32, status: &str) -> Finding {
-        with(open, "unlimited unlimited", cpus, status).remove(0)
+        findings_for(open, "unlimited unlimited", cpus, status).remove(0)
     }
 
     #[test]
-    fn the_need_grows_with_the_cpus() {
+    fn the_needed_open_files_grow_with_the_cpus() {
         assert_eq!(of_open_files("1024 524288", 8, USER).state, FindingState::Ok);
         assert_eq!(of_open_files("unlimited unlimited", 4096, USER).state, FindingState::Ok);
         let raised = of_open_files("1024 524288", 144, USER);
@@ -153,18 +153,18 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_the_size_is_said() {
+    fn a_limit_of_the_file_size_is_reported() {
         for (size, state) in [
             ("unlimited unlimited", FindingState::Ok),
             ("8192 unlimited", FindingState::Fail),
             ("1073741824 1073741824", FindingState::Warn),
         ] {
-            assert_eq!(with("1024 524288", size, 8, USER)[1].state, state, "{size}");
+            assert_eq!(findings_for("1024 524288", size, 8, USER)[1].state, state, "{size}");
         }
     }
 
     #[test]
-    fn without_the_files_it_cannot_tell() {
+    fn without_proc_the_open_files_are_not_checked() {
         assert_eq!(examine_tree(check, &[])[0].state, FindingState::NotHere);
         let limits = "Max open files 1024 4096 files\nMax file size 1 1 bytes\n";
         assert_eq!(examine_tree(check, &[(PATH, limits)])[0].state, FindingState::NotHere);

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_read() {
+    fn a_kernel_configuration_is_read_from_every_place() {
         let release = ("proc/sys/kernel/osrelease", "6.12.1\n");
         for path in ["boot/config-6.12.1", "lib/modules/6.12.1/config"] {
             let dir = fake_tree(&[release, (path, TEXT)]);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_and_damaged() {
+    fn an_absent_kernel_configuration_is_none_and_a_damaged_one_an_error() {
         assert!(
             KernelConfig::read(&ExaminedMachine::at_root(fake_tree(&[]).path())).unwrap().is_none()
         );
@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read(text in ".*") {
+        fn no_text_of_a_kernel_configuration_panics(text in ".*") {
             let _config = KernelConfig::parse("here", &text);
         }
     }

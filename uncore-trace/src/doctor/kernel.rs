@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn old_middle_and_new() {
+    fn old_kernels_fail_and_kernels_before_6_7_are_a_warning() {
         assert_eq!(state("5.15.0-91-generic\n"), FindingState::Fail);
         assert_eq!(state("6.0.19\n"), FindingState::Fail);
         assert_eq!(state("6.1.192-debug\n"), FindingState::Warn);
@@ -97,16 +97,19 @@ mod tests {
             ("proc/sys/kernel/version", "#1 SMP PREEMPT_RT Debian 6.12.118-1 (2026-09-01)\n"),
             ("sys/kernel/realtime", "1\n"),
         ] {
-            let found = single_finding(check, &[release, mark]);
-            assert_eq!(found.state, FindingState::Warn);
-            assert!(found.what.contains("PREEMPT_RT, which refuses the BPF timer"), "{found:?}");
+            let finding = single_finding(check, &[release, mark]);
+            assert_eq!(finding.state, FindingState::Warn);
+            assert!(
+                finding.what.contains("PREEMPT_RT, which refuses the BPF timer"),
+                "{finding:?}"
+            );
         }
         let dynamic = ("proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC @0\n");
         assert_eq!(single_finding(check, &[release, dynamic]).state, FindingState::Ok);
     }
 
     #[test]
-    fn no_release_and_a_strange_one() {
+    fn a_missing_release_fails_and_a_malformed_one_is_a_warning() {
         assert_eq!(single_finding(check, &[]).state, FindingState::Fail);
         assert_eq!(state("banana"), FindingState::Warn);
     }

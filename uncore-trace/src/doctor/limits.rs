@@ -71,18 +71,21 @@ mod tests {
     use super::super::machine::examine_tree;
     use super::*;
 
-    fn with(limits: &str) -> Vec<(FindingState, String)> {
+    fn findings_for(limits: &str) -> Vec<(FindingState, String)> {
         let findings = examine_tree(check, &[(PATH, limits)]);
         findings.into_iter().map(|finding| (finding.state, finding.mend.concat())).collect()
     }
 
     #[test]
-    fn what_is_too_low_is_said_with_the_way_out() {
+    fn limits_that_are_too_low_are_reported_with_the_remedy() {
         let fail = |option: &str| (FindingState::Fail, format!("ulimit {option} unlimited"));
-        assert_eq!(with("Max data size unlimited unlimited bytes\n")[0].0, FindingState::Ok);
-        assert_eq!(with("Max data size 1048576 unlimited bytes\n"), [fail("-d")]);
-        assert_eq!(with("Max address space 1048576 1048576 bytes\n"), [fail("-v")]);
-        let cpu = with("Max cpu time 60 unlimited seconds\n");
+        assert_eq!(
+            findings_for("Max data size unlimited unlimited bytes\n")[0].0,
+            FindingState::Ok
+        );
+        assert_eq!(findings_for("Max data size 1048576 unlimited bytes\n"), [fail("-d")]);
+        assert_eq!(findings_for("Max address space 1048576 1048576 bytes\n"), [fail("-v")]);
+        let cpu = findings_for("Max cpu time 60 unlimited seconds\n");
         assert_eq!(cpu, [(FindingState::Warn, "ulimit -t unlimited".to_owned())]);
         assert_eq!(examine_tree(check, &[])[0].state, FindingState::NotHere);
     }

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_and_strange() {
+    fn an_absent_lockdown_is_not_here_and_a_malformed_one_is_a_warning() {
         assert_eq!(single_finding(check, &[]).state, FindingState::NotHere);
         assert_eq!(state("]["), FindingState::Warn);
     }

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_bytes_are_text() {
+    fn bytes_that_are_not_utf_8_are_read_as_text() {
         let dir = fake_tree(&[]);
         fs::write(dir.path().join("f"), b" a\xffb\n").unwrap();
         assert_eq!(ExaminedMachine::at_root(dir.path()).read_text("f").unwrap(), "a\u{fffd}b");

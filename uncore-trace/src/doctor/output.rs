@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_cannot_be_written_is_said() {
+    fn a_directory_that_cannot_be_written_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(check_writable(dir.path()).state, FindingState::Ok);
         let absent = check_writable(&dir.path().join("absent"));

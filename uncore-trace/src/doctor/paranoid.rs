@@ -87,7 +87,7 @@ mod tests {
 
     /// Tried on Linux 6.18 with values 0 and -1: `record` fails without both capabilities.
     #[test]
-    fn lowering_the_value_is_no_way_out() {
+    fn lowering_perf_event_paranoid_is_not_advised() {
         for value in ["4\n", "2\n", "1\n", "0\n", "-1\n"] {
             let finding = single_finding(check, &[(PATH, value), NOBODY]);
             assert_eq!(

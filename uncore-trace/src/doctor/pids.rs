@@ -37,7 +37,7 @@ mod tests {
     use super::super::machine::fake_tree;
     use super::*;
 
-    fn with(link: &str) -> Finding {
+    fn finding_for_link(link: &str) -> Finding {
         let dir = fake_tree(&[]);
         fs::create_dir_all(dir.path().join("proc/self/ns")).unwrap();
         symlink(link, dir.path().join(LINK)).unwrap();
@@ -46,10 +46,13 @@ mod tests {
 
     #[test]
     fn numbers_of_another_namespace_are_not_those_of_the_kernel() {
-        assert_eq!(with(INITIAL).state, FindingState::Ok);
-        let other = with("pid:[4026532871]");
-        assert_eq!(other.state, FindingState::Warn);
-        assert!(other.what.contains("4026532871") && other.mend[0].contains("--pid host"));
+        assert_eq!(finding_for_link(INITIAL).state, FindingState::Ok);
+        let other_namespace = finding_for_link("pid:[4026532871]");
+        assert_eq!(other_namespace.state, FindingState::Warn);
+        assert!(
+            other_namespace.what.contains("4026532871")
+                && other_namespace.mend[0].contains("--pid host")
+        );
         assert_eq!(
             check(&ExaminedMachine::at_root(fake_tree(&[]).path()))[0].state,
             FindingState::NotHere

@@ -179,7 +179,7 @@ mod tests {
         "software",
     ];
 
-    fn found(files: &[(&str, &str)]) -> Option<(String, Vec<&'static str>)> {
+    fn identify_platform(files: &[(&str, &str)]) -> Option<(String, Vec<&'static str>)> {
         let dir = fake_tree(files);
         let processor = Processor::read(dir.path()).unwrap();
         let (name, drivers) = needed_drivers(&ExaminedMachine::at_root(dir.path()), &processor)?;
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_sound() {
+    fn the_table_of_drivers_is_consistent() {
         let table: DriverTable = toml::from_str(TEXT).unwrap();
         let modules: BTreeSet<_> = table.driver.iter().map(|driver| &driver.module).collect();
         assert_eq!(modules.len(), table.driver.len());
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn steppings_match_and_other_parts_do_not() {
+    fn processors_are_matched_at_any_stepping_by_part_number() {
         for (midr, name) in [
             ("0x410fd4f0", "Neoverse V2 (NVIDIA Grace)"),
             ("0x411fd4f1", "Neoverse V2 (NVIDIA Grace)"),
@@ -241,11 +241,11 @@ mod tests {
             ("0x510fc000", "Qualcomm Falkor (Centriq)"),
             ("0x503f0002", "APM X-Gene"),
         ] {
-            assert_eq!(found(&[(MIDR, midr)]).unwrap().0, name, "{midr}");
+            assert_eq!(identify_platform(&[(MIDR, midr)]).unwrap().0, name, "{midr}");
         }
         // A64FX and Oryon have no uncore driver.
         for midr in ["0x460f0010", "0x511f0011"] {
-            assert_eq!(found(&[(MIDR, midr)]), None, "{midr}");
+            assert_eq!(identify_platform(&[(MIDR, midr)]), None, "{midr}");
         }
     }
 
@@ -253,13 +253,16 @@ mod tests {
     #[test]
     fn devices_lead_to_their_drivers_on_any_processor() {
         let tad = ("sys/bus/acpi/devices/MRVL000B:00/status", "15\n");
-        let (name, modules) = found(&[(MIDR, "0x410fd490"), tad]).unwrap();
+        let (name, modules) = identify_platform(&[(MIDR, "0x410fd490"), tad]).unwrap();
         assert_eq!(name, "Neoverse N2 (Yitian 710)");
         assert_eq!(modules.last(), Some(&"marvell_cn10k_tad_pmu"));
         let card = "sys/bus/pci/devices/0000:7d:00.0";
         let ids = [format!("{card}/vendor"), format!("{card}/device")];
         let files =
             [(MIDR, "0x480fd0f0"), (ids[0].as_str(), "0x19e5\n"), (ids[1].as_str(), "0xa12d\n")];
-        assert_eq!(found(&files).unwrap(), ("MIDR 0x480fd0f0".to_owned(), vec!["hisi_pcie_pmu"]));
+        assert_eq!(
+            identify_platform(&files).unwrap(),
+            ("MIDR 0x480fd0f0".to_owned(), vec!["hisi_pcie_pmu"])
+        );
     }
 }

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn present_ones_are_summed_up_by_family() {
+    fn present_pmus_are_counted_by_family() {
         let finding = single_finding(
             check,
             &[
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_no_fault_and_no_sysfs_is() {
+    fn no_uncore_pmu_is_no_fault_and_a_missing_sysfs_is() {
         assert_eq!(
             single_finding(check, &[(&file("software/type"), "1\n")]).state,
             FindingState::NotHere
@@ -142,7 +142,7 @@ mod tests {
 
     /// A 6.12 driver names the UCF of Tegra410 as the SCF of Grace.
     #[test]
-    fn a_product_under_another_name() {
+    fn a_pmu_under_the_name_of_another_product_is_named() {
         let findings = examine_tree(
             check,
             &[
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pmu_without_a_cpu() {
+    fn a_pmu_with_an_empty_or_offline_cpumask_is_named() {
         let findings = examine_tree(check, &[(&file("arm_cmn_0/cpumask"), "\n")]);
         assert!(findings[1].what.contains("offline"));
         let online = ("sys/devices/system/cpu/online", "0-3\n");

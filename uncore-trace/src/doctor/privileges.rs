@@ -122,35 +122,39 @@ mod tests {
         )
     }
 
-    fn with(uid: u32, caps: &str, map: (&str, &str)) -> Finding {
+    fn finding_for(uid: u32, caps: &str, map: (&str, &str)) -> Finding {
         single_finding(check, &[("proc/self/status", &status(uid, caps)), map])
     }
 
     #[test]
     fn root_and_the_two_capabilities_are_enough() {
-        let root = with(0, "000001ffffffffff", HOST);
+        let root = finding_for(0, "000001ffffffffff", HOST);
         assert_eq!(root.state, FindingState::Ok);
         assert!(root.what.starts_with("root, with CAP_BPF and CAP_PERFMON; "), "{}", root.what);
         assert_eq!(root.mend, ["sudo setcap cap_bpf,cap_perfmon+ep uncore-trace"]);
-        let two = with(1000, "000000c000000000", HOST);
-        assert_eq!(two.state, FindingState::Ok);
+        let with_two_capabilities = finding_for(1000, "000000c000000000", HOST);
+        assert_eq!(with_two_capabilities.state, FindingState::Ok);
         for optional in ["CAP_SYS_NICE", "CAP_SYS_RESOURCE", "CAP_DAC_READ_SEARCH"] {
-            assert!(two.what.contains(optional), "{}", two.what);
+            assert!(
+                with_two_capabilities.what.contains(optional),
+                "{}",
+                with_two_capabilities.what
+            );
         }
         // Kernels without user namespaces have no uid_map.
-        assert_eq!(with(0, "0000000000200000", ("proc/x", "")).state, FindingState::Ok);
+        assert_eq!(finding_for(0, "0000000000200000", ("proc/x", "")).state, FindingState::Ok);
     }
 
     /// Neither `perf_event_paranoid` nor one capability alone lets an ordinary user record.
     #[test]
     fn an_ordinary_user_is_given_two_ways_out() {
-        let nobody = with(1000, "0000000000000000", HOST);
+        let nobody = finding_for(1000, "0000000000000000", HOST);
         assert_eq!(nobody.state, FindingState::Fail);
         assert!(nobody.what.starts_with("not root, without CAP_BPF and CAP_PERFMON; to fix "));
         let [record, setcap] = nobody.mend.as_slice() else { panic!("{:?}", nobody.mend) };
         assert!(record.starts_with("sudo uncore-trace record "), "{record}");
         assert_eq!(setcap, "sudo setcap cap_bpf,cap_perfmon+ep uncore-trace");
-        let half = with(1000, "0000008000000000", HOST);
+        let half = finding_for(1000, "0000008000000000", HOST);
         assert!(half.what.starts_with("not root, without CAP_PERFMON; "), "{}", half.what);
         assert_eq!(half.mend, nobody.mend);
     }
@@ -170,9 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_help_is_not_advised() {
+    fn remedies_that_cannot_help_are_not_advised() {
         // The default sets of a container.
-        let container = with(0, "00000000a80425fb", HOST);
+        let container = finding_for(0, "00000000a80425fb", HOST);
         assert_eq!(container.state, FindingState::Fail);
         assert!(container.mend[0].contains("--cap-add"));
         let mut user = status(1000, "0");
@@ -189,13 +193,13 @@ mod tests {
     #[test]
     fn root_of_a_user_namespace_is_not_root() {
         let map = ("proc/self/uid_map", "0 1000 1\n");
-        let finding = with(0, "000001ffffffffff", map);
+        let finding = finding_for(0, "000001ffffffffff", map);
         assert_eq!(finding.state, FindingState::Fail);
         assert!(finding.what.contains("user namespace"));
     }
 
     #[test]
-    fn without_status_it_cannot_tell() {
+    fn without_status_privileges_are_not_checked() {
         assert_eq!(single_finding(check, &[]).state, FindingState::NotHere);
         assert_eq!(
             single_finding(check, &[("proc/self/status", "junk")]).state,
@@ -205,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn status_never_panics(status in ".*", map in proptest::option::of(".*")) {
+        fn no_text_of_status_panics(status in ".*", map in proptest::option::of(".*")) {
             let _privileges = Privileges::parse(&status, map.as_deref());
         }
     }

@@ -65,7 +65,7 @@ mod tests {
     const GROUP: (&str, &str) = ("sys/fs/resctrl/mon_groups/a/tasks", "");
 
     #[test]
-    fn what_is_there_is_to_be_mounted() {
+    fn a_resctrl_that_the_kernel_has_is_to_be_mounted() {
         assert_eq!(single_finding(check, &[]).state, FindingState::NotHere);
         assert_eq!(
             single_finding(check, &[("proc/filesystems", "\text4\n")]).state,
@@ -78,13 +78,13 @@ mod tests {
 
     #[test]
     fn groups_and_rmids_are_counted() {
-        let found = single_finding(check, &[TYPES, MOUNT, RMIDS, GROUP]);
-        assert_eq!(found.state, FindingState::Ok);
+        let finding = single_finding(check, &[TYPES, MOUNT, RMIDS, GROUP]);
+        assert_eq!(finding.state, FindingState::Ok);
         let right = "mounted: 1 group beside the default one, 16 RMIDs; --monitor can make 14 more";
-        assert_eq!(found.what, right);
+        assert_eq!(finding.what, right);
         let counters = ("sys/fs/resctrl/info/L3_MON/available_mbm_cntrs", "0=8;1=6\n");
-        let found = single_finding(check, &[TYPES, MOUNT, RMIDS, GROUP, counters]);
-        assert!(found.what.ends_with("make 3 more"), "{}", found.what);
+        let finding = single_finding(check, &[TYPES, MOUNT, RMIDS, GROUP, counters]);
+        assert!(finding.what.ends_with("make 3 more"), "{}", finding.what);
         assert_eq!(single_finding(check, &[TYPES, MOUNT, GROUP]).state, FindingState::NotHere);
     }
 }

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_file_the_question_does_not_arise() {
+    fn without_the_file_the_sample_rate_is_not_checked() {
         assert_eq!(single_finding(check, &[]).state, FindingState::NotHere);
         assert_eq!(single_finding(check, &[(RATE, "many")]).state, FindingState::NotHere);
     }

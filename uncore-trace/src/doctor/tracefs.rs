@@ -38,7 +38,7 @@ mod tests {
     );
 
     #[test]
-    fn mounted_and_readable() {
+    fn a_mounted_and_readable_tracefs_is_ok() {
         let file = ("sys/kernel/tracing/events/sched/sched_switch/id", "314\n");
         let finding = single_finding(check, &[MOUNTED, file]);
         assert_eq!(finding.state, FindingState::Ok);
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn without_it_nothing_is_lost() {
+    fn a_missing_tracefs_needs_no_remedy() {
         for files in
             [&[("proc/self/mountinfo", "22 1 0:20 / / rw - ext4 a rw\n")][..], &[MOUNTED], &[]]
         {

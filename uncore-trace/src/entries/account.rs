@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_function_are_of_one_who_counts_all() {
+    fn bytes_of_a_function_come_from_the_most_complete_source() {
         let nic: PciAddress = NIC.parse().unwrap();
         let mut grown = AccountGrowth::default();
         let all = |source, name| account(NIC, source, name, Unit::Bytes, None);

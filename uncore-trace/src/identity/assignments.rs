@@ -222,12 +222,16 @@ mod tests {
             ("", ""),
         ] {
             let listed = pod(vec![with_ids("x.com/y", &[id])]);
-            let found = list_assignments(&listed, dir.path()).unwrap();
-            let its = found.first().unwrap();
-            let texts: Vec<_> = its.functions.iter().map(ToString::to_string).collect();
+            let assignments = list_assignments(&listed, dir.path()).unwrap();
+            let first_assignment = assignments.first().unwrap();
+            let texts: Vec<_> =
+                first_assignment.functions.iter().map(ToString::to_string).collect();
             assert_eq!(texts.join(","), functions, "{id}");
-            assert_eq!(its.ports.len(), its.functions.len(), "{id}");
-            assert_eq!((its.pod.as_str(), its.device.as_str()), ("ml/train-0", id));
+            assert_eq!(first_assignment.ports.len(), first_assignment.functions.len(), "{id}");
+            assert_eq!(
+                (first_assignment.pod.as_str(), first_assignment.device.as_str()),
+                ("ml/train-0", id)
+            );
         }
     }
 
@@ -243,15 +247,18 @@ mod tests {
         }];
         let dynamic = Dynamic { name: "one".to_owned(), namespace: "ml".to_owned(), resources };
         let container = Container { dynamic: vec![dynamic], ..with_ids("a", &[]) };
-        let found = list_assignments(&pod(vec![container]), dir.path()).unwrap();
-        let its = found.first().unwrap();
-        assert_eq!(found.len(), 1);
-        assert_eq!(its.functions, ["0002:01:00.0".parse().unwrap()].into());
-        assert_eq!(its.ports, ["0002:00:01.0".parse().unwrap()].into());
+        let assignments = list_assignments(&pod(vec![container]), dir.path()).unwrap();
+        let first_assignment = assignments.first().unwrap();
+        assert_eq!(assignments.len(), 1);
+        assert_eq!(first_assignment.functions, ["0002:01:00.0".parse().unwrap()].into());
+        assert_eq!(first_assignment.ports, ["0002:00:01.0".parse().unwrap()].into());
         let cdi = "k8s.gpu.nvidia.com/device=gpu-0,k8s.gpu.nvidia.com/device=x";
-        assert_eq!((its.device.as_str(), its.cdi.as_deref()), ("node-1/gpu-0", Some(cdi)));
         assert_eq!(
-            (its.resource.as_str(), its.claim.as_deref()),
+            (first_assignment.device.as_str(), first_assignment.cdi.as_deref()),
+            ("node-1/gpu-0", Some(cdi))
+        );
+        assert_eq!(
+            (first_assignment.resource.as_str(), first_assignment.claim.as_deref()),
             ("gpu.nvidia.com", Some("ml/one"))
         );
     }

@@ -302,7 +302,7 @@ mod tests {
     use crate::discover::mounts::MountTable;
 
     #[test]
-    fn walks_the_hierarchy_once_and_then_learns() {
+    fn paths_come_from_one_walk_of_the_hierarchy_and_then_from_records() {
         let root = tempfile::tempdir().unwrap();
         let inner = root.path().join("tenants/a");
         fs::create_dir_all(&inner).unwrap();

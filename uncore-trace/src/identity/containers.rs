@@ -338,7 +338,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_path_panics(path in path()) {
+        fn no_cgroup_path_panics(path in path()) {
             let inside = Inside::parse(&path);
             for id in inside.container.iter().chain(&inside.pod).chain(&inside.job) {
                 prop_assert!(!id.is_empty());
@@ -347,7 +347,7 @@ mod tests {
         }
 
         #[test]
-        fn what_a_container_makes_below_changes_nothing(above in path(), below in path()) {
+        fn cgroups_that_a_container_makes_do_not_change_its_identity(above in path(), below in path()) {
             let path = format!("{above}/docker-{ID}.scope");
             let more = format!("slurmstepd.scope/job_9/kubepods/pod{POD}/{}", "0".repeat(64));
             let whole = format!("{path}{below}/{more}");

@@ -18,10 +18,12 @@ use h2::client::{Builder, SendRequest};
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, Request, StatusCode};
 use prost::Message;
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+
+use crate::protobuf;
+use crate::protobuf::NestedFields;
 
 /// The socket, below the root.
 const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
@@ -251,39 +253,17 @@ impl Kubelet {
 
 /// The messages of an answer, whose fields are counted before anything is made of them.
 fn decode_listed(message: &[u8]) -> Result<ListedPods> {
-    let mut fields_left = FIELDS;
-    count_fields(message, &LISTED, &mut fields_left)?;
-    ListedPods::decode(message).context("its answer is not of this method")
-}
-
-/// The fields of a message that are messages themselves.
-struct Inner(&'static [(u32, Inner)]);
-
-const LISTED: Inner = Inner(&[(1, Inner(&[(3, CONTAINER)]))]);
-const CONTAINER: Inner = Inner(&[(2, Inner(&[])), (5, Inner(&[(4, Inner(&[(1, Inner(&[]))]))]))]);
-
-/// Takes the fields of a message from those that are left.
-fn count_fields(mut message: &[u8], inner: &Inner, fields_left: &mut usize) -> Result<()> {
     let damaged = "its answer is not of this method";
-    while !message.is_empty() {
-        *fields_left = fields_left.checked_sub(1).with_context(|| {
-            format!("its answer has more than {FIELDS} fields, the most that are read")
-        })?;
-        let (tag, wire_type) = decode_key(&mut message).context(damaged)?;
-        if wire_type != WireType::LengthDelimited {
-            skip_field(wire_type, tag, &mut message, DecodeContext::default()).context(damaged)?;
-            continue;
-        }
-        let length = decode_varint(&mut message).context(damaged)?;
-        let length = usize::try_from(length).context(damaged)?;
-        let (field, remaining) = message.split_at_checked(length).context(damaged)?;
-        if let Some((_, inner)) = inner.0.iter().find(|(number, _)| *number == tag) {
-            count_fields(field, inner, fields_left)?;
-        }
-        message = remaining;
-    }
-    Ok(())
+    let count = protobuf::count_fields(message, &LISTED, FIELDS).context(damaged)?;
+    ensure!(count.is_some(), "its answer has more than {FIELDS} fields, the most that are read");
+    ListedPods::decode(message).context(damaged)
 }
+
+const LISTED: NestedFields = NestedFields(&[(1, NestedFields(&[(3, CONTAINER)]))]);
+const CONTAINER: NestedFields = NestedFields(&[
+    (2, NestedFields(&[])),
+    (5, NestedFields(&[(4, NestedFields(&[(1, NestedFields(&[]))]))])),
+]);
 
 /// Whether the call has succeeded, by the trailers.
 fn ensure_success(trailers: &HeaderMap) -> Result<()> {

@@ -222,11 +222,14 @@ mod tests {
         case.process(20, 0, "/usr/bin/kvm -id 100 -name web,debug-threads=on");
         case.process(21, 0, "swtpm socket");
         case.process(22, 0, "/usr/bin/kvm -name other");
-        let of = |number: &str| {
+        let name_of_number = |number: &str| {
             case.qemu().machine_of_number(&format!("/qemu.slice/{number}.scope"), number)
         };
-        assert_eq!(of("100").as_deref(), Some("web"));
-        assert_eq!((of("101"), of("102"), of("103")), (None, None, None));
+        assert_eq!(name_of_number("100").as_deref(), Some("web"));
+        assert_eq!(
+            (name_of_number("101"), name_of_number("102"), name_of_number("103")),
+            (None, None, None)
+        );
         assert_eq!(case.qemu().machine_of_number("/lxc/100", "100"), None);
     }
 }

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_write_names_nothing() {
+    fn files_that_others_may_write_name_nothing() {
         use std::os::unix::fs::PermissionsExt as _;
         let open_to_all = |path: &Path| {
             fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();

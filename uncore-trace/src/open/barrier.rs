@@ -177,7 +177,7 @@ mod tests {
     const ALL: &str = "000001ffffffffff";
 
     #[test]
-    fn what_answered_is_told_from_the_process() {
+    fn the_barrier_is_found_from_the_state_of_the_process() {
         let text = |process: OwnProcess, errno| {
             process.find_barrier(Call::Perf, errno).unwrap().to_string()
         };

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_members_also_of_anonymous_ones() {
+    fn members_are_found_also_in_anonymous_structures() {
         let types = KernelTypes::parse(sample()).unwrap();
         for (member, offset) in [("first", 0), ("second", 4), ("third", 4)] {
             assert_eq!(types.member_offset("pair", member).unwrap(), offset, "{member}");
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_missing() {
+    fn a_missing_member_is_named() {
         let types = KernelTypes::parse(sample()).unwrap();
         let error = types.member_offset("pair", "fourth").unwrap_err();
         assert_eq!(error.to_string(), "struct pair has no member fourth");
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn survives_every_truncation() {
+    fn truncated_types_do_not_panic() {
         let data = sample();
         for len in 0..data.len() {
             if let Ok(types) = KernelTypes::parse(data[..len].to_vec()) {

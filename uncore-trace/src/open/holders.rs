@@ -296,33 +296,41 @@ print(os.getpid(), child)
             let online: Vec<u32> = crate::open::online_cpus("/".as_ref()).unwrap();
             let possible = online.iter().max().unwrap() + 1;
             let counters = CounterArray::create(1).unwrap();
-            let (some, log) = ((None, Some(&kernel)), VerifierLogLevel::default());
-            let mut ebpf =
-                programs::load_object(&options, possible, false, &counters, &types, some, log)
-                    .unwrap();
+            let (btf_sources, log) = ((None, Some(&kernel)), VerifierLogLevel::default());
+            let mut ebpf = programs::load_object(
+                &options,
+                possible,
+                false,
+                &counters,
+                &types,
+                btf_sources,
+                log,
+            )
+            .unwrap();
             let rings = rings::make_rings(&mut ebpf, &online, possible, 1 << 22).unwrap();
-            let own = Btf::from_sys_fs().unwrap();
+            let own_types = Btf::from_sys_fs().unwrap();
             let holders =
-                HolderPrograms::attach_programs(&mut ebpf, Some(&own), [MEM].into_iter()).unwrap();
+                HolderPrograms::attach_programs(&mut ebpf, Some(&own_types), [MEM].into_iter())
+                    .unwrap();
             Self { rings, holders, _ebpf: ebpf }
         }
 
         /// What was reported of `/dev/full` since the last call, and all copies, in the order of
         /// time.
         fn events(&mut self) -> Vec<FileRecord> {
-            let mut found = Vec::new();
+            let mut file_records = Vec::new();
             for ring in &mut self.rings {
                 while let Some(record) = ring.next() {
                     let Ok(DrainedRecord::File(event)) = decode_record(&record) else { continue };
                     let is_fork = matches!(event.change, FileChange::Fork(_));
-                    found.extend((is_fork || event.number == FULL).then_some(event));
+                    file_records.extend((is_fork || event.number == FULL).then_some(event));
                 }
             }
-            found.sort_by_key(|event| event.time_ns);
-            found
+            file_records.sort_by_key(|event| event.time_ns);
+            file_records
         }
 
-        fn of(&mut self, pid: u32) -> Vec<FileChange> {
+        fn changes_of(&mut self, pid: u32) -> Vec<FileChange> {
             let events = self.events();
             events.iter().filter(|event| event.task.pid == pid).map(|event| event.change).collect()
         }
@@ -340,7 +348,7 @@ print(os.getpid(), child)
     #[test]
     fn the_files_of_all_processes_can_be_read_again_and_again() {
         let case = Case::new();
-        let own = || {
+        let own_records = || {
             let files = case.holders.read_files().unwrap();
             assert!(files.span_ns.0 < files.span_ns.1, "{files:?}");
             let is_own = |bytes: &&[u8]| {
@@ -352,20 +360,20 @@ print(os.getpid(), child)
             };
             files.each_record().filter(is_own).count()
         };
-        let before = own();
-        let (one, other) = (full(), full());
-        assert_eq!(own(), 1);
-        drop((one, other));
+        let before = own_records();
+        let (first_file, second_file) = (full(), full());
+        assert_eq!(own_records(), 1);
+        drop((first_file, second_file));
         let place = place();
-        assert_eq!(own(), before);
+        assert_eq!(own_records(), before);
         drop(place);
         // That of another process.
         let mut child = Command::new("sleep").arg("60").stdin(full()).spawn().unwrap();
         let of_child = || {
             let files = case.holders.read_files().unwrap();
             let records = files.each_record().filter_map(|bytes| decode_record(bytes).ok());
-            let its = |record: &DrainedRecord| matches!(record, DrainedRecord::File(event) if (event.number, event.task.pid) == (FULL, child.id()));
-            records.filter(its).count()
+            let is_of_child = |record: &DrainedRecord| matches!(record, DrainedRecord::File(event) if (event.number, event.task.pid) == (FULL, child.id()));
+            records.filter(is_of_child).count()
         };
         // While it executes its program it still has the copy that is closed then.
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -387,33 +395,33 @@ print(os.getpid(), child)
         // A second file of the same device changes nothing, however the process gets it.
         let first = full();
         let (second, third) = (full(), first.try_clone().unwrap());
-        assert_eq!(case.of(id()), [FileChange::Got]);
+        assert_eq!(case.changes_of(id()), [FileChange::Got]);
         drop((first, third));
         // Other files are not reported, nor is a place.
         drop(place());
         for _ in 0..1000 {
             drop(File::open("/proc/self/stat").unwrap());
         }
-        assert_eq!(case.of(id()), []);
+        assert_eq!(case.changes_of(id()), []);
         // A child has a copy until it executes another program.
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id();
         child.wait().unwrap();
-        assert_eq!(case.of(pid), [FileChange::Fork(id()), FileChange::Left]);
+        assert_eq!(case.changes_of(pid), [FileChange::Fork(id()), FileChange::Left]);
         drop(second);
-        assert_eq!(case.of(id()), [FileChange::Left]);
+        assert_eq!(case.changes_of(id()), [FileChange::Left]);
         let sent = Command::new("python3").args(["-c", SEND]).output().unwrap();
         let pids = String::from_utf8(sent.stdout).unwrap();
         let pids: Vec<u32> = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
         let events = case.events();
         for pid in pids {
-            let of = events.iter().filter(|event| event.task.pid == pid);
-            let all = of
+            let pid_events = events.iter().filter(|event| event.task.pid == pid);
+            let all = pid_events
                 .clone()
                 .map(|event| event.change)
-                .filter(|it| !matches!(it, FileChange::Fork(_)));
+                .filter(|change| !matches!(change, FileChange::Fork(_)));
             assert_eq!(all.collect::<Vec<_>>(), [FileChange::Got, FileChange::Left], "{pid}");
-            assert!(of.clone().all(|event| event.task.cgroup_id > 0), "{events:?}");
+            assert!(pid_events.clone().all(|event| event.task.cgroup_id > 0), "{events:?}");
         }
         // The threads of other tests may have made children; nothing of them is left.
         assert!(

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_look_is_of_now() {
+    fn each_reading_of_the_online_cpus_is_current() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("sys/devices/system/cpu");
         fs::create_dir_all(&dir).unwrap();

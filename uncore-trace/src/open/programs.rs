@@ -209,24 +209,32 @@ mod tests {
     const ATOMIC_ADD: (u8, u32) = (0xdb, 0);
     const OUTPUT: (u8, u32) = (0x85, 130);
 
-    fn number<const N: usize>(bytes: &[u8], at: usize) -> usize {
+    fn read_number<const N: usize>(bytes: &[u8], offset: usize) -> usize {
         let mut number = [0; 8];
-        number[..N].copy_from_slice(&bytes[at..at + N]);
+        number[..N].copy_from_slice(&bytes[offset..offset + N]);
         usize::from_le_bytes(number)
     }
 
     /// The code of each section of an object that has some.
     fn code(object: &[u8]) -> Vec<&[u8]> {
-        let (sections, size, count) =
-            (number::<8>(object, 0x28), number::<2>(object, 0x3a), number::<2>(object, 0x3c));
-        let headers = (0..count).map(|at| &object[sections + at * size..]);
+        let (sections, size, count) = (
+            read_number::<8>(object, 0x28),
+            read_number::<2>(object, 0x3a),
+            read_number::<2>(object, 0x3c),
+        );
+        let headers = (0..count).map(|index| &object[sections + index * size..]);
         // SHT_PROGBITS with SHF_EXECINSTR.
-        let code = headers.filter(|it| number::<4>(it, 4) == 1 && number::<8>(it, 8) & 4 != 0);
-        code.map(|it| &object[number::<8>(it, 0x18)..][..number::<8>(it, 0x20)]).collect()
+        let code = headers.filter(|header| {
+            read_number::<4>(header, 4) == 1 && read_number::<8>(header, 8) & 4 != 0
+        });
+        code.map(|header| {
+            &object[read_number::<8>(header, 0x18)..][..read_number::<8>(header, 0x20)]
+        })
+        .collect()
     }
 
     #[test]
-    fn what_the_verifier_says_comes_before_its_statistics() {
+    fn the_message_of_the_verifier_is_the_line_before_its_statistics() {
         let why = "0: (85) call bpf_timer_init#169\nbpf_timer cannot be used for PREEMPT_RT.\n";
         let processed = "processed 23 insns (limit 1000000) max_states_per_insn 0 total_states 1\n";
         for statistics in [
@@ -247,14 +255,17 @@ mod tests {
 
     /// A program that interrupts another on the same CPU counts in the same place.
     #[test]
-    fn what_is_dropped_is_counted_in_one_instruction() {
+    fn programs_count_dropped_records_by_atomic_addition() {
         let object = decompress_object().unwrap();
         let mut senders = 0;
         for section in code(&object) {
             let count = |(code, constant)| {
                 let instructions = section.chunks_exact(8);
                 instructions
-                    .filter(|it| it[0] == code && number::<4>(it, 4) == constant as usize)
+                    .filter(|instruction| {
+                        instruction[0] == code
+                            && read_number::<4>(instruction, 4) == constant as usize
+                    })
                     .count()
             };
             senders += usize::from(count(OUTPUT) > 0);

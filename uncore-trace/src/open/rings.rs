@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_equal_and_small() {
+    fn groups_of_cpus_are_equal_and_small() {
         for cpus in [1, 2, 16] {
             assert_eq!(sizes(0..cpus), [cpus as usize]);
         }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_share_a_ring() {
+    fn neighbouring_cpus_share_a_ring() {
         let online: Vec<u32> = (0..64).collect();
         assert_eq!([0, 31, 32, 63].map(|cpu| ring_of_cpu(cpu, &online, 2)), [0, 0, 1, 1]);
         // They can come later.

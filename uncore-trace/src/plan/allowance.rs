@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_rate_of_switches_refuses_nothing() {
+    fn an_unknown_rate_of_switches_refuses_no_witness() {
         let unknown = WitnessAllowance { percent: 2.0, switches: None };
         assert_eq!(
             (unknown.witness_cost(TICK_NS), unknown.refusal_reason(TICK_NS, 1000, 0)),

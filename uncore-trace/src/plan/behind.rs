@@ -158,13 +158,13 @@ mod tests {
         (counter.behind.clone(), plan.links.first().map(|link| link.name.clone()))
     }
 
-    fn of(functions: &[(&str, bool)]) -> Vec<CountedFunction> {
-        let of = |&(function, unseen): &(&str, bool)| CountedFunction {
+    fn expected_functions(functions: &[(&str, bool)]) -> Vec<CountedFunction> {
+        let counted_function = |&(function, unseen): &(&str, bool)| CountedFunction {
             function: PciAddress::from_str(function).unwrap(),
             unseen,
             requests: false,
         };
-        functions.iter().map(of).collect()
+        functions.iter().map(counted_function).collect()
     }
 
     #[test]
@@ -172,23 +172,29 @@ mod tests {
         for (socket, gpu) in [(0, "0009:01:00.0"), (1, "0019:01:00.0")] {
             for pmu in ["nvidia_nvlink_c2c0_pmu", "nvidia_nvlink_c2c1_pmu"] {
                 let event = format!("{pmu}_{socket}/rd_bytes_loc/");
-                let (found, link) = behind("grace-2s", &event, 0x03);
-                assert_eq!(found, of(&[(gpu, false)]), "{event}");
+                let (functions, link) = behind("grace-2s", &event, 0x03);
+                assert_eq!(functions, expected_functions(&[(gpu, false)]), "{event}");
                 assert!(link.unwrap().ends_with(&format!(" GPU {gpu}")));
             }
         }
-        assert_eq!(behind(PEER.0, PEER.1, 0x03).0, of(&[("0009:01:00.0", false)]));
+        assert_eq!(behind(PEER.0, PEER.1, 0x03).0, expected_functions(&[("0009:01:00.0", false)]));
         // The other end is a CPU, which counts GPUs of the other socket and its CPUs.
         assert_eq!(behind("t410-2s", "nvidia_nvlink_c2c_pmu_1/in_rd_req/", 0x03).0, []);
     }
 
     #[test]
-    fn without_a_gpu_it_is_the_other_socket() {
+    fn without_a_gpu_the_other_socket_is_behind_the_link() {
         // Network controllers without an interface here.
         let event = "nvidia_nvlink_c2c0_pmu_0/rd_bytes_loc/";
-        assert_eq!(behind("grace-2s", event, NETWORK).0, of(&[("0019:01:00.0", true)]));
+        assert_eq!(
+            behind("grace-2s", event, NETWORK).0,
+            expected_functions(&[("0019:01:00.0", true)])
+        );
         let event = "nvidia_cnvlink_pmu_1/rd_bytes_loc/";
-        assert_eq!(behind("grace-2s", event, 0x03).0, of(&[("0009:01:00.0", false)]));
+        assert_eq!(
+            behind("grace-2s", event, 0x03).0,
+            expected_functions(&[("0009:01:00.0", false)])
+        );
         assert_eq!(behind("grace-2s", "nvidia_nvlink_c2c1_pmu_0/rd_bytes_loc/", NETWORK).0, []);
         // Traffic of CPUs.
         assert_eq!(behind("grace-2s", "nvidia_scf_pmu_0/cmem_rd_data/", 0x03).0, []);

@@ -47,7 +47,7 @@ mod tests {
 
     /// On Grace each socket has its own link, and CPU 72 reads the counters of the second.
     #[test]
-    fn what_is_left_is_as_before() {
+    fn retained_counters_keep_their_metrics_and_links() {
         let machine = captured_machine("grace-2s");
         let request = PlanRequest {
             metrics: vec!["pcie_read_bandwidth".to_owned()],
@@ -56,31 +56,32 @@ mod tests {
             window_ns: 10_000_000,
             ..PlanRequest::default()
         };
-        let whole = plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap();
-        let mut part = whole.clone();
-        let cpu = whole.counters.last().unwrap().cpu;
-        assert_ne!(whole.counters[0].cpu, cpu);
+        let full_plan = plan(&machine, &Catalog::load_embedded().unwrap(), &request).unwrap();
+        let mut part = full_plan.clone();
+        let cpu = full_plan.counters.last().unwrap().cpu;
+        assert_ne!(full_plan.counters[0].cpu, cpu);
         part.retain_counters(|counter| counter.cpu == cpu);
-        assert!(part.counters.len() < whole.counters.len());
+        assert!(part.counters.len() < full_plan.counters.len());
         assert!((0..).zip(&part.counters).all(|(id, counter)| counter.id == id));
         let named = |plan: &Plan, id: u32| {
             let counter = &plan.counters[id as usize];
             (counter.pmu.clone(), counter.event.clone(), counter.filter.clone())
         };
         let inputs = |plan: &Plan| -> Vec<_> {
-            let there = plan.metrics.iter().filter(|metric| metric.cpu == cpu);
-            let ids = there.flat_map(|metric| &metric.inputs).filter_map(|input| input.counter);
+            let cpu_metrics = plan.metrics.iter().filter(|metric| metric.cpu == cpu);
+            let ids =
+                cpu_metrics.flat_map(|metric| &metric.inputs).filter_map(|input| input.counter);
             ids.map(|id| named(plan, id)).collect()
         };
         assert!(!inputs(&part).is_empty());
-        assert_eq!(inputs(&part), inputs(&whole));
+        assert_eq!(inputs(&part), inputs(&full_plan));
         let links = |plan: &Plan| -> Vec<_> {
-            let of = |link: &crate::schema::link::Link| {
-                link.counters.iter().map(|its| named(plan, its.counter)).collect::<Vec<_>>()
+            let counter_names = |link: &crate::schema::link::Link| {
+                link.counters.iter().map(|counted| named(plan, counted.counter)).collect::<Vec<_>>()
             };
-            plan.links.iter().map(|link| (link.name.clone(), of(link))).collect()
+            plan.links.iter().map(|link| (link.name.clone(), counter_names(link))).collect()
         };
-        assert!(!part.links.is_empty() && part.links.len() < whole.links.len());
-        assert!(links(&part).iter().all(|link| links(&whole).contains(link)));
+        assert!(!part.links.is_empty() && part.links.len() < full_plan.links.len());
+        assert!(links(&part).iter().all(|link| links(&full_plan).contains(link)));
     }
 }

@@ -426,7 +426,8 @@ mod tests {
         let (plan, links) = links("grace-2s", "mem,latency", false);
         assert_eq!(names(&links), ["memory 0", "GPU memory 0", "memory 1", "GPU memory 1"]);
         for link in &links {
-            let ways: Vec<_> = link.counters.iter().map(|its| its.direction).collect();
+            let ways: Vec<_> =
+                link.counters.iter().map(|link_counter| link_counter.direction).collect();
             assert_eq!(ways, [Direction::In, Direction::Out], "{}", link.name);
             for counted in &link.counters {
                 let counter = &plan.counters[counted.counter as usize];
@@ -448,14 +449,25 @@ mod tests {
             let (plan, links) = links(machine, "pcie", true);
             let distinct: BTreeSet<&str> = names(&links).into_iter().collect();
             assert_eq!(distinct.len(), links.len(), "{:?}", names(&links));
-            let mut counted: Vec<u32> =
-                links.iter().flat_map(|link| &link.counters).map(|its| its.counter).collect();
+            let mut counted: Vec<u32> = links
+                .iter()
+                .flat_map(|link| &link.counters)
+                .map(|link_counter| link_counter.counter)
+                .collect();
             counted.sort_unstable();
-            let bytes = plan.counters.iter().filter(|its| its.unit == "bytes").map(|its| its.id);
+            let bytes = plan
+                .counters
+                .iter()
+                .filter(|counter| counter.unit == "bytes")
+                .map(|byte_counter| byte_counter.id);
             assert_eq!(counted, bytes.collect::<Vec<_>>());
             for link in &links {
-                let its = link.counters.iter().map(|its| &plan.counters[its.counter as usize]);
-                let parts: BTreeSet<_> = its.map(|its| (&its.pmu, &its.filter)).collect();
+                let link_counters = link
+                    .counters
+                    .iter()
+                    .map(|link_counter| &plan.counters[link_counter.counter as usize]);
+                let parts: BTreeSet<_> =
+                    link_counters.map(|counter| (&counter.pmu, &counter.filter)).collect();
                 assert_eq!(parts.len(), 1, "{}: {parts:?}", link.name);
             }
         }
@@ -471,12 +483,13 @@ mod tests {
             assert_eq!(distinct.len(), links.len(), "{machine}: {:?}", names(&links));
             println!("{machine}: {:?}", names(&links));
             for counter in &plan.counters {
-                let on = links.iter().flat_map(|link| &link.counters);
-                let on = on.filter(|its| its.counter == counter.id).count();
+                let all_counted = links.iter().flat_map(|link| &link.counters);
+                let link_count =
+                    all_counted.filter(|link_counter| link_counter.counter == counter.id).count();
                 let traffic = ["mem", "pcie", "c2c", "mesh"].contains(&counter.subsystem.as_str());
                 let bytes = counter.unit == "bytes" && counter.role != CounterRole::Weight;
-                assert!(on <= 1, "{machine}: {} {}", counter.pmu, counter.event);
-                let is_missing = traffic && bytes && on == 0;
+                assert!(link_count <= 1, "{machine}: {} {}", counter.pmu, counter.event);
+                let is_missing = traffic && bytes && link_count == 0;
                 assert!(!is_missing, "{machine}: {} {}", counter.pmu, counter.event);
             }
         }

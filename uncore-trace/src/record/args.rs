@@ -101,8 +101,6 @@ pub struct RecordOptions {
     pub buffer: u32,
     /// Accept marks from `uncore-trace mark`.
     pub listen: bool,
-    /// A FIFO whose lines are marks, or a path where it is made.
-    pub marks: Option<PathBuf>,
     /// Catalog files of the user.
     pub catalog: Vec<String>,
     /// A second consumer of the rows. With it, an error of the output does not end the recording.
@@ -186,7 +184,6 @@ impl RecordOptions {
             buffer: buffer_mib(machine.cpus.online.len(), false, AtSwitch::from_plan(plan, false))
                 << 20,
             listen: false,
-            marks: None,
             catalog: Vec::new(),
             tap: None,
             control: RecorderControl::default(),

@@ -18,8 +18,6 @@ pub(super) fn recorder_needs(
 ) -> ThreadNeeds {
     let root = &machine.root;
     let trees = TREES.iter().map(|tree| root.join(tree)).chain(Runtimes::runtime_trees(root));
-    // The FIFO of --marks is removed at the end.
-    let marks = options.marks.as_deref().map(ThreadNeeds::to_remove).unwrap_or_default();
     let thread_needs = ThreadNeeds {
         capabilities: RECORDER,
         reads: trees.chain(machine.cgroups.v2.clone()).collect(),
@@ -27,5 +25,5 @@ pub(super) fn recorder_needs(
         counts: true,
         ..ThreadNeeds::default()
     };
-    thread_needs.merged_with(marks).merged_with(options.afterwards.clone())
+    thread_needs.merged_with(options.afterwards.clone())
 }

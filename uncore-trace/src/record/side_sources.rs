@@ -31,7 +31,7 @@ pub(super) async fn prepare_sources<'a>(
 ) -> Result<SideSetups<'a>> {
     let setups = [
         super::monitors::prepare_source(preparation)?,
-        super::marks::prepare_source(preparation)?,
+        super::marks::prepare_source(preparation),
         super::witness::prepare_source(preparation),
         super::canary::prepare_source(preparation)?,
         super::accounts::prepare_source(preparation),

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_the_entries_again() {
+    fn rows_of_accounts_are_decoded_to_their_entries() {
         let mut rows = accounts::Builder::default();
         let row = accounts::Row {
             mono_ns: 100,
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_is_known_and_no_other() {
+    fn every_source_and_unit_is_decoded_and_others_are_refused() {
         for source in AccountSource::ALL {
             assert_eq!(AccountSource::from_name(source.source_name()), Some(source));
         }

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_are_sorted_by_what_they_cost() {
+    fn loss_totals_are_sorted_by_their_cost() {
         let totals = [("late_tick", 12), ("lost_sample", 5286), ("run_gap", 1), ("ring_full", 0)];
         let losses = Losses::from_totals(totals);
         assert!(!losses.is_complete());

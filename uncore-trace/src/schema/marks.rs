@@ -26,14 +26,12 @@ table! {
     end_ns: Null<I64> => Plain, "End of a span, `CLOCK_MONOTONIC`, ns; null for an instant, and for a span that was not ended before the recording was.";
     kind: Word => Dict, "`instant` or `span`.";
     text: Text => Plain, "Its name, 1 to 1024 bytes as the user gave them: it may hold control characters.";
-    source: Word => Dict, "Who made it: `command` (`uncore-trace mark`), `fifo` (a line of `record --marks`).";
-    pid: Null<I32> => Plain, "Process that sent it; null where that is not known, as of a FIFO.";
+    source: Word => Dict, "Who made it: `command` (`uncore-trace mark`).";
+    pid: Null<I32> => Plain, "Process that sent it; null where that is not known, as in another PID namespace.";
 }
 
 /// [`Row::source`] of `uncore-trace mark`.
 pub const COMMAND: &str = "command";
-/// [`Row::source`] of a line of a FIFO.
-pub const FIFO: &str = "fifo";
 
 /// Largest length of a mark's text in bytes.
 pub const TEXT_BYTES: usize = 1024;
@@ -76,7 +74,7 @@ pub struct Mark {
     pub kind: MarkKind,
     /// Its name, as given.
     pub text: String,
-    /// Who made it: [`COMMAND`] or [`FIFO`].
+    /// Who made it: [`COMMAND`].
     pub source: String,
     /// Process that sent it, if known.
     pub pid: Option<i32>,

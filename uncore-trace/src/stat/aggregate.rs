@@ -287,53 +287,50 @@ mod tests {
         (Plan { tick_ns: 1, window_ns: 1, counters, ..Plan::default() }, cpus)
     }
 
-    fn shown(by: LineSplit, apart: bool, named: &[&str]) -> Vec<String> {
+    fn line_texts(line_split: LineSplit, apart: bool, named: &[&str]) -> Vec<String> {
         let named = named.iter().map(|&name| name.to_owned()).collect();
         let (plan, cpus) = sample();
-        let lines = Grouping { split: by, apart, named, ..Grouping::default() }.group_lines(
-            &plan,
-            &cpus,
-            &Catalog::load_embedded().unwrap(),
-        );
+        let lines = Grouping { split: line_split, apart, named, ..Grouping::default() }
+            .group_lines(&plan, &cpus, &Catalog::load_embedded().unwrap());
         let mut members: Vec<u32> = lines.iter().flat_map(|line| line.members.clone()).collect();
         members.sort_unstable();
         assert_eq!(members, (0..12).collect::<Vec<_>>(), "every counter in one line");
         let line = |line: &SummedCounters| {
             format!("{} {} {}", line.location, line.label, line.members.len())
         };
-        lines.iter().map(|it| line(it).trim().to_owned()).collect()
+        lines.iter().map(|summed| line(summed).trim().to_owned()).collect()
     }
 
     #[test]
     fn instances_and_cpus_are_added_up_unless_told_not_to() {
         assert_eq!(
-            shown(LineSplit::Machine, false, &[]),
+            line_texts(LineSplit::Machine, false, &[]),
             ["uncore_imc/reads/ 4", "page-faults 4", "cycles 4"]
         );
         assert_eq!(
-            shown(LineSplit::Machine, true, &[]),
+            line_texts(LineSplit::Machine, true, &[]),
             ["uncore_imc_0/reads/ 2", "uncore_imc_1/reads/ 2", "page-faults 4", "cycles 4"]
         );
         assert_eq!(
-            shown(LineSplit::Machine, false, &["uncore_imc_1"]),
+            line_texts(LineSplit::Machine, false, &["uncore_imc_1"]),
             ["uncore_imc_0/reads/ 2", "uncore_imc_1/reads/ 2", "page-faults 4", "cycles 4"]
         );
         assert_eq!(
-            shown(LineSplit::Socket, false, &[])[..2],
+            line_texts(LineSplit::Socket, false, &[])[..2],
             ["S0 uncore_imc/reads/ 2", "S1 uncore_imc/reads/ 2"]
         );
-        assert_eq!(shown(LineSplit::Die, false, &[])[0], "S0-D0 uncore_imc/reads/ 2");
-        assert_eq!(shown(LineSplit::Core, false, &[])[1], "S1-D0-C0 uncore_imc/reads/ 2");
-        assert_eq!(shown(LineSplit::Cluster, false, &[])[1], "S1-D0-CLS7 uncore_imc/reads/ 2");
+        assert_eq!(line_texts(LineSplit::Die, false, &[])[0], "S0-D0 uncore_imc/reads/ 2");
+        assert_eq!(line_texts(LineSplit::Core, false, &[])[1], "S1-D0-C0 uncore_imc/reads/ 2");
+        assert_eq!(line_texts(LineSplit::Cluster, false, &[])[1], "S1-D0-CLS7 uncore_imc/reads/ 2");
         assert_eq!(
-            shown(LineSplit::Cache, false, &[])[..2],
+            line_texts(LineSplit::Cache, false, &[])[..2],
             ["S0-D0-L3-ID0 uncore_imc/reads/ 2", "S1-D0-L?-ID? uncore_imc/reads/ 2"]
         );
         assert_eq!(
-            shown(LineSplit::Node, false, &[])[2..5],
+            line_texts(LineSplit::Node, false, &[])[2..5],
             ["N? page-faults 1", "N0 page-faults 2", "N1 page-faults 1"]
         );
-        let each = shown(LineSplit::Cpu, false, &[]);
+        let each = line_texts(LineSplit::Cpu, false, &[]);
         assert_eq!(
             each[..3],
             [
@@ -373,8 +370,8 @@ mod tests {
     #[test]
     fn lines_of_real_machines() {
         let catalog = Catalog::load_embedded().unwrap();
-        let mut shown = Vec::new();
-        for (name, group, by) in [
+        let mut machine_lines = Vec::new();
+        for (name, group, split) in [
             ("grace-2s", "pcie", LineSplit::Machine),
             ("grace-2s", "pcie", LineSplit::Socket),
             ("t410-2s", "pcie", LineSplit::Machine),
@@ -389,16 +386,17 @@ mod tests {
                 ..PlanRequest::default()
             };
             let plan = plan(&machine, &catalog, &request).unwrap();
-            shown.push(format!("{name} -p {group} {by:?}"));
-            for line in (Grouping { split: by, ..Grouping::default() }).group_lines(
+            machine_lines.push(format!("{name} -p {group} {split:?}"));
+            for line in (Grouping { split, ..Grouping::default() }).group_lines(
                 &plan,
                 &machine.cpus,
                 &catalog,
             ) {
                 let SummedCounters { label, unit, location: place, members, .. } = line;
-                shown.push(format!("    {place:<3} {:>3} {unit:<9} {label}", members.len()));
+                machine_lines
+                    .push(format!("    {place:<3} {:>3} {unit:<9} {label}", members.len()));
             }
         }
-        insta::assert_snapshot!(shown.join("\n"));
+        insta::assert_snapshot!(machine_lines.join("\n"));
     }
 }

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_divide_the_interval() {
+    fn the_window_divides_the_interval() {
         for (interval, part) in
             [(1000, 10), (25, 5), (7, 7), (1, 1), (1001, 7), (1009, 1), (10, 10)]
         {

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_expressions() {
+    fn cgroups_are_selected_by_name_or_expression() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["tenant-a/job1", "tenant-b", "system.slice", "x"] {
             fs::create_dir_all(dir.path().join(name)).unwrap();

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_perfs() {
+    fn control_addresses_are_those_of_perf() {
         let read = |text: &str| text.parse::<ControlAddress>().map(|it| (it.control, it.ack));
         let path = |path: &str| path.to_owned();
         assert_eq!(read("fifo:a"), Ok((path("a"), None)));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_perfs() {
+    fn control_commands_are_those_of_perf() {
         assert_eq!(ControlCommand::parse_line("enable"), Some(ControlCommand::Enable));
         assert_eq!(ControlCommand::parse_line(" stop "), Some(ControlCommand::Stop));
         assert_eq!(ControlCommand::parse_line("enable page-faults"), None);

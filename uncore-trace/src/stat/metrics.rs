@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bandwidth_is_a_part_of_what_its_links_carry() {
+    fn a_bandwidth_is_shown_as_a_fraction_of_its_links() {
         // The data sheet says 512 GB/s for each memory; 102400 bytes in each direction in 1000 ns
         // are 204.8 GB/s.
         for (metric, by, expected) in [

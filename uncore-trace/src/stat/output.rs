@@ -320,7 +320,7 @@ mod tests {
     use crate::stat::row::sample;
 
     #[test]
-    fn what_was_in_a_file_goes_and_a_device_takes_the_rows() {
+    fn an_output_file_is_truncated_and_a_device_takes_the_rows() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("counts");
         fs::write(&file, "older ".repeat(10_000)).unwrap();

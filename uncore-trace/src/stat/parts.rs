@@ -213,9 +213,9 @@ mod tests {
         table_with(plan, RowSelection { scale: true, times: TimeRows::default(), events: true })
     }
 
-    fn table_with(plan: &Plan, what: RowSelection) -> StatTable<'_> {
+    fn table_with(plan: &Plan, selection: RowSelection) -> StatTable<'_> {
         let catalog = Catalog::load_embedded().unwrap();
-        StatTable::new(plan, &catalog, &Cpus::default(), &Grouping::default(), what)
+        StatTable::new(plan, &catalog, &Cpus::default(), &Grouping::default(), selection)
     }
 
     static OPENED: BTreeSet<u32> = BTreeSet::new();
@@ -249,10 +249,11 @@ mod tests {
         builder.finish()
     }
 
-    fn shown(rows: &[StatRow]) -> Vec<String> {
+    fn row_texts(rows: &[StatRow]) -> Vec<String> {
         let show = |row: &StatRow| {
             let part = row.cgroup_share.as_ref().unwrap();
-            let value = row.value.as_number().map_or_else(|| "-".to_owned(), |it| it.to_string());
+            let value =
+                row.value.as_number().map_or_else(|| "-".to_owned(), |number| number.to_string());
             let confidence = part.confidence.map(|sure| (sure * 100.0).round() / 100.0);
             format!("{} {value} {confidence:?} {}", part.cgroup, part.method)
         };
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_has_what_is_below_it_and_the_whole_is_said() {
+    fn a_cgroup_has_the_counts_below_it_and_all_have_a_row() {
         let plan = plan();
         let table = table(&plan);
         let named = ["/a".to_owned(), "/a/b".to_owned(), "/c".to_owned()];
@@ -280,7 +281,7 @@ mod tests {
         parts.sums.add_rows(&batch, 0..batch.num_rows()).unwrap();
         let rows = parts.take_rows(1e7);
         assert_eq!(
-            shown(&rows),
+            row_texts(&rows),
             [
                 "/a 7 Some(0.43) residency",
                 "/a/b 4 Some(0.5) residency",
@@ -297,14 +298,14 @@ mod tests {
         let counted = rows[0].counted.clone().unwrap();
         assert_eq!((counted.running_ns, counted.running), (10_000_000, 1.0));
         assert_eq!(
-            shown(&parts.take_rows(1e7)),
+            row_texts(&parts.take_rows(1e7)),
             ["/a - None ", "/a/b - None ", "/c - None ", "(other) - None ", "(all) - None "]
         );
         // If no named cgroup is below another, the parts sum to the whole.
         let mut apart = CgroupRows::new(&table, &named[1..], &OPENED);
         apart.sums.add_rows(&batch, 0..batch.num_rows()).unwrap();
         let rows = apart.take_rows(1e7);
-        assert_eq!(shown(&rows[..2]), ["/a/b 4 Some(0.5) residency", "/c 0 None "]);
+        assert_eq!(row_texts(&rows[..2]), ["/a/b 4 Some(0.5) residency", "/c 0 None "]);
         assert!((rows.iter().filter_map(share).sum::<f64>() - 1.0).abs() < 1e-12);
     }
 
@@ -321,18 +322,18 @@ mod tests {
         parts.sums.add_rows(&rows, 0..rows.num_rows()).unwrap();
         let rows = parts.take_rows(1e7);
         // A count of half of the time is scaled up.
-        assert_eq!(shown(&rows), ["/a 10 Some(1.0) residency", "(other) 0 None "]);
+        assert_eq!(row_texts(&rows), ["/a 10 Some(1.0) residency", "(other) 0 None "]);
         assert!((rows[0].counted.as_ref().unwrap().running - 0.5).abs() < 1e-12);
     }
 
     #[test]
-    fn the_time_counted_is_everybodys() {
+    fn elapsed_time_has_one_row_for_all_cgroups() {
         let plan = plan();
         let times = TimeRows { duration: true, ..TimeRows::default() };
         let table = table_with(&plan, RowSelection { scale: true, times, events: true });
         let rows = CgroupRows::new(&table, &["/a".to_owned()], &OPENED).take_rows(1e7);
         assert_eq!(rows[2].label, "duration_time");
-        assert_eq!(shown(&rows[2..]), ["(all) 10000000 None "]);
+        assert_eq!(row_texts(&rows[2..]), ["(all) 10000000 None "]);
     }
 
     #[test]
@@ -363,7 +364,7 @@ mod tests {
         parts.sums.add_rows(&batch, 0..batch.num_rows()).unwrap();
         let rows = parts.take_rows(5.0);
         let metrics: Vec<_> = rows.iter().filter(|row| row.counted.is_none()).cloned().collect();
-        let shown_metrics = shown(&metrics);
+        let shown_metrics = row_texts(&metrics);
         assert_eq!(shown_metrics, ["/a 1 Some(0.5) residency", "(other) 3 Some(0.25) residency"]);
         let mut clock = plan.clone();
         clock.counters[0].unit = "cycles".to_owned();
@@ -373,7 +374,7 @@ mod tests {
         parts.sums.add_rows(&batch, 0..batch.num_rows()).unwrap();
         let rows = parts.take_rows(5.0);
         let metrics: Vec<_> = rows.iter().filter(|row| row.counted.is_none()).cloned().collect();
-        assert_eq!(shown(&metrics), ["/a 4 None ", "(other) 4 None "], "a clock has no parts");
+        assert_eq!(row_texts(&metrics), ["/a 4 None ", "(other) 4 None "], "a clock has no parts");
         let unopened = BTreeSet::from([0]);
         let rows = CgroupRows::new(&table_of, &named, &unopened).take_rows(5.0);
         assert_eq!(rows[0].value, RowValue::NotSupported);

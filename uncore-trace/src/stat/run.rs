@@ -339,7 +339,7 @@ mod tests {
     use crate::stat::count::Tally;
 
     #[test]
-    fn an_absent_cpu_is_told_of_once() {
+    fn an_absent_cpu_is_reported_once() {
         let counter = |id: u32| {
             serde_json::json!({
                 "id": id, "pmu": "software", "family": "software", "subsystem": "host",

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_grouped() {
+    fn thousands_are_separated() {
         for (number, decimals, text) in [
             (0.0, 0, "0"),
             (999.0, 0, "999"),

@@ -65,7 +65,7 @@ mod tests {
     use crate::tables::mode::FileMode;
 
     fn span(mono_ns: i64, end_ns: Option<i64>) -> Mark {
-        let (text, source) = ("it".to_owned(), "fifo".to_owned());
+        let (text, source) = ("it".to_owned(), "command".to_owned());
         Mark { mono_ns, end_ns, kind: MarkKind::Span, text, source, pid: None }
     }
 

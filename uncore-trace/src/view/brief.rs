@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_fit_and_name_who_had_most() {
+    fn lines_of_the_brief_fit_and_name_the_largest_owner() {
         let sample = SampleRecording::new(false, &INTACT);
         let recording = sample.open();
         for width in [66, 86, 186] {

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_credited_is_compared_with_what_was_moved() {
+    fn credited_bytes_are_compared_with_moved_bytes() {
         // A quarter of the 192 MB of the link.
         let (canary, sample) = recorded("/other", &memory());
         let canary_credits = credits_of(&canary, &sample);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_has_no_number() {
+    fn a_canary_without_counted_rows_has_a_reason_and_no_number() {
         let (canary, sample) = recorded("/nowhere", &memory());
         let canary_credits = credits_of(&canary, &sample);
         assert_eq!((canary_credits[0].credited, canary_credits[0].credited_bytes), (None, None));

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_shows_when() {
+    fn a_line_of_heat_shows_when_values_were_counted() {
         let scale = Scale::new(0, 3200);
         let mut heat = Heat::default();
         for (end, value) in [(100, Some(8.0)), (200, Some(1.0)), (400, None), (3200, Some(4.0))] {
@@ -168,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn steps_sum_to_what_was_added(
+        fn steps_sum_to_the_values_of_their_windows(
             begin in any::<i64>(),
             length in 0_i64..1 << 50,
             windows in prop::collection::vec((any::<i64>(), any::<i64>(), 0.0..1e12), 0..50),

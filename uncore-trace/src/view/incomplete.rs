@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_how_much_and_since_when_in_its_metadata() {
+    fn a_file_has_its_losses_in_its_metadata() {
         let lossy = Broken { metadata: lossy, ..INTACT };
         // A counter that could not be opened is missing from the begin.
         assert_eq!(
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dataset_has_it_in_its_table() {
+    fn a_dataset_has_its_losses_in_its_table() {
         let row = loss::Row {
             host: "test",
             boot_id: "3f4e5d6c",
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_say_that_it_is_complete_is_not() {
+    fn a_recording_without_the_mark_of_completeness_is_incomplete() {
         let unsure: [fn(&mut BTreeMap<String, String>); 2] = [
             |pairs| drop(pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned())),
             |pairs| drop(pairs.remove(metadata::COMPLETE)),

@@ -287,9 +287,9 @@ mod tests {
             (f32::NAN, (0.0, 100.0)),
             (f32::MIN_POSITIVE, (0.0, 100.0)),
         ] {
-            let found = interval_of_rows(&[("a", None, 50.0, confidence)]);
-            let off = (found.0 - low).abs().max((found.1 - high).abs());
-            assert!(off < 0.1, "{confidence}: {found:?}");
+            let interval = interval_of_rows(&[("a", None, 50.0, confidence)]);
+            let off = (interval.0 - low).abs().max((interval.1 - high).abs());
+            assert!(off < 0.1, "{confidence}: {interval:?}");
         }
         let small = interval_of_rows(&[("a", None, 1.0, 0.1)]);
         assert!(small.0.abs() < 1e-9 && (small.1 - 2.467).abs() < 1e-2, "{small:?}");
@@ -303,12 +303,15 @@ mod tests {
             let (low, high) = interval_of_rows(&[row(("a", 0)), row(second)]);
             (60.0 - low, high - 60.0)
         };
-        let near = |found: (f64, f64), far: f64| {
-            assert!((found.0 - far).abs() < 1e-5 && (found.1 - far).abs() < 1e-5, "{found:?}");
+        let assert_widths = |widths: (f64, f64), expected: f64| {
+            assert!(
+                (widths.0 - expected).abs() < 1e-5 && (widths.1 - expected).abs() < 1e-5,
+                "{widths:?}"
+            );
         };
-        near(widths_of_two(("a", 0), 0.9), 6.0);
-        near(widths_of_two(("b", 0), 0.9), 18_f64.sqrt());
-        near(widths_of_two(("a", 1), 0.9), 18_f64.sqrt());
+        assert_widths(widths_of_two(("a", 0), 0.9), 6.0);
+        assert_widths(widths_of_two(("b", 0), 0.9), 18_f64.sqrt());
+        assert_widths(widths_of_two(("a", 1), 0.9), 18_f64.sqrt());
         // Both are unknown, so they are added whatever the program and socket.
         for second in [("a", 0), ("b", 0), ("a", 1)] {
             assert_eq!(widths_of_two(second, 0.0), (60.0, 140.0));
@@ -354,10 +357,10 @@ mod tests {
 
     fn any_row() -> impl Strategy<Value = Drawn> {
         let socket = prop::option::of(0_i16..2);
-        let some = prop_oneof![Just(0.0), 0.0..1e-6, 0.0..1e12];
+        let value = prop_oneof![Just(0.0), 0.0..1e-6, 0.0..1e12];
         let sure =
             prop_oneof![Just(0_f32), Just(1_f32), 0_f32..1e-30, 0.999_999_f32..1.0, 0_f32..1.0];
-        (0_i64..9, socket, 0_usize..3, some, 0.0..1e12, prop::option::weighted(0.9, sure))
+        (0_i64..9, socket, 0_usize..3, value, 0.0..1e12, prop::option::weighted(0.9, sure))
     }
 
     proptest! {
@@ -386,11 +389,11 @@ mod tests {
             united.unite_line(&uncertainty_of_rows(second));
             let united = united.sum_interval(value, total);
             prop_assert!(holds(united), "{united:?} of {value} in {total}");
-            let near = |a: f64, b: f64| (a - b).abs() <= total * 1e-9;
-            prop_assert!(near(united.low, wide.low), "{united:?} {wide:?}");
+            let is_near = |a: f64, b: f64| (a - b).abs() <= total * 1e-9;
+            prop_assert!(is_near(united.low, wide.low), "{united:?} {wide:?}");
 
-            let at = at.index(rows.len());
-            let row = &mut rows[at];
+            let row_index = at.index(rows.len());
+            let row = &mut rows[row_index];
             row.5 = Some(row.5.unwrap_or(0.0).max(more));
             let narrow = uncertainty_of_rows(&rows).sum_interval(value, total);
             let rounding = total * 1e-12;

@@ -454,9 +454,9 @@ impl<'a> FabricColumns<'a> {
     }
 
     /// Identifies the row's line whatever was counted, in batches with the same dictionaries.
-    pub(super) fn tenant_key(&self, row: usize) -> [i64; 6] {
+    pub(super) fn tenant_key(&self, row: usize) -> [i64; 3] {
         let (_, owner, name, number, ..) = self.quick_key(row);
-        [owner.into(), name.into(), number, 0, 0, 0]
+        [owner.into(), name.into(), number]
     }
 
     /// Identifies the row's event, or its link and direction: see [`QuickKey`].

@@ -85,18 +85,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_is_found_out_once_whatever_the_order() {
+    fn each_line_is_computed_once_in_any_order() {
         let line = |number: i32| -> QuickKey { ([0, 0, number], 0, 0, 0, (0, None), 0) };
         let mut known = LineCache::new();
-        let mut found = Vec::new();
+        let mut computed = Vec::new();
         for number in [1, 2, 3, 1, 2, 3, 3, 1, 4, 2, 4, 1] {
             let value = known.get(line(number), || {
-                found.push(number);
+                computed.push(number);
                 number * 10
             });
             assert_eq!(value, number * 10);
         }
-        assert_eq!(found, [1, 2, 3, 4]);
+        assert_eq!(computed, [1, 2, 3, 4]);
     }
 
     #[test]

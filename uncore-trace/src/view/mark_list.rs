@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn people_see_when_and_nothing_hostile() {
+    fn the_list_of_marks_has_their_times_and_escaped_names() {
         let marks = marks();
         let marks: Vec<&RecordedMark> = marks.iter().collect();
         let wide = draw_marks(&marks, BEGIN, 10, TextStyle::default());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_the_text_as_it_is() {
+    fn json_lines_of_marks_have_the_text_as_it_is() {
         let marks = marks();
         let marks: Vec<&RecordedMark> = marks.iter().collect();
         let text = marks_as_json(&marks, BEGIN).unwrap();

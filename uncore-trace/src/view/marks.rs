@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_those_that_there_are() {
+    fn an_unknown_mark_is_refused_with_the_known_names() {
         let (sample, mut marks) = read(false, &MARKED);
         let recording = sample.open();
         let error = |marks: &RecordedMarks, name: &str| {

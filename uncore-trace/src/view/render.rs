@@ -220,7 +220,7 @@ mod tests {
     };
 
     #[test]
-    fn tables_show_who_when_and_how_much() {
+    fn tables_show_owners_times_and_values() {
         let sample = SampleRecording::new(false, &PHASES);
         let recording = sample.open();
         let mut shown: Vec<String> = Vec::new();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counted_nothing_is_named_and_has_no_table() {
+    fn an_event_that_counted_nothing_is_named_and_has_no_table() {
         let idle = |unknown: bool| Broken {
             fabric: if unknown {
                 |row, number| {

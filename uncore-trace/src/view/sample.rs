@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::plan::Plan;
 use crate::schema::link::Direction;
 use crate::schema::link::{Link, LinkCounter, PeakRate, PeakSource};
-use crate::schema::marks::{COMMAND, FIFO, ListedMarks, Mark, MarkKind};
+use crate::schema::marks::{COMMAND, ListedMarks, Mark, MarkKind};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{
     SCHEMA_VERSION, counters, cpus, fabric, io, irqs, loss, marks, metadata, readings, runtime,
@@ -59,8 +59,8 @@ pub(super) const MARKS: fn() -> Vec<Mark> = || {
         pid,
     };
     vec![
-        mark(500, None, MarkKind::Instant, "warm\u{1b}[2J\nup", FIFO, None),
-        mark(1500, None, MarkKind::Instant, "epoch 1", FIFO, None),
+        mark(500, None, MarkKind::Instant, "warm\u{1b}[2J\nup", COMMAND, None),
+        mark(1500, None, MarkKind::Instant, "epoch 1", COMMAND, None),
         mark(1000, Some(2000), MarkKind::Span, "epoch 1", COMMAND, Some(7)),
         mark(2500, None, MarkKind::Span, "save", COMMAND, Some(7)),
     ]

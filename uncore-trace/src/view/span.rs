@@ -227,7 +227,7 @@ mod tests {
     use crate::schema::fabric;
 
     #[test]
-    fn moments_are_durations_or_times() {
+    fn time_points_are_durations_or_times() {
         let cases = [
             ("2", TimePoint::After(2_000_000_000)),
             ("0.5", TimePoint::After(500_000_000)),
@@ -287,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_moment_panics(text in "\\PC{0,20}") {
+        fn no_text_of_a_time_point_panics(text in "\\PC{0,20}") {
             text.parse::<TimePoint>().ok();
         }
     }

@@ -11,10 +11,10 @@ use aya::programs::{ProgramInfo, loaded_programs};
 const HOOK: &str = "sched_switch";
 
 /// The loaded program with a property.
-fn loaded(is: impl Fn(&ProgramInfo) -> bool) -> Result<Option<ProgramInfo>> {
+fn find_loaded(matches: impl Fn(&ProgramInfo) -> bool) -> Result<Option<ProgramInfo>> {
     for program in loaded_programs() {
         let program = program.context("cannot list BPF programs")?;
-        if is(&program) {
+        if matches(&program) {
             return Ok(Some(program));
         }
     }
@@ -24,13 +24,16 @@ fn loaded(is: impl Fn(&ProgramInfo) -> bool) -> Result<Option<ProgramInfo>> {
 /// The program at `sched_switch` that a recorder holds: others may run beside it.
 pub(super) fn hook_of(pid: u32) -> Result<u32> {
     let held = held_by(pid)?;
-    let hook = loaded(|it| held.contains(&it.id()) && it.name_as_str() == Some(HOOK))?;
+    let hook = find_loaded(|candidate| {
+        held.contains(&candidate.id()) && candidate.name_as_str() == Some(HOOK)
+    })?;
     Ok(hook.context("the recorder has no program yet: is --settle long enough?")?.id())
 }
 
 /// Whether no other process has a program at `sched_switch` like that of a recorder.
-pub(super) fn is_alone(own: u32) -> Result<bool> {
-    Ok(loaded(|it| it.id() != own && it.name_as_str() == Some(HOOK))?.is_none())
+pub(super) fn is_alone(own_id: u32) -> Result<bool> {
+    Ok(find_loaded(|program| program.id() != own_id && program.name_as_str() == Some(HOOK))?
+        .is_none())
 }
 
 /// Ids of the BPF programs of a process (`bpf_prog_show_fdinfo`, kernel/bpf/syscall.c).
@@ -46,7 +49,7 @@ fn held_by(pid: u32) -> Result<BTreeSet<u32>> {
 fn program_id(fdinfo: &str) -> Option<u32> {
     let field = |name: &str| {
         let (_, value) =
-            fdinfo.lines().find_map(|line| line.split_once(':').filter(|it| it.0 == name))?;
+            fdinfo.lines().find_map(|line| line.split_once(':').filter(|pair| pair.0 == name))?;
         Some(value.trim())
     };
     field("prog_type")?;
@@ -54,8 +57,8 @@ fn program_id(fdinfo: &str) -> Option<u32> {
 }
 
 /// Total run time in ns, and number of runs of a program.
-pub(super) fn runs(id: u32) -> Result<(u128, u64)> {
-    let program = loaded(|it| it.id() == id)?.context("the program is gone")?;
+pub(super) fn run_totals(id: u32) -> Result<(u128, u64)> {
+    let program = find_loaded(|candidate| candidate.id() == id)?.context("the program is gone")?;
     Ok((program.run_time().as_nanos(), program.run_count()))
 }
 

@@ -4,13 +4,13 @@ use std::fs;
 
 /// CPU model, number of CPUs, kernel version, and whether it is a virtual machine; `unknown` for
 /// what cannot be read.
-pub(super) fn describe() -> String {
+pub(super) fn describe_machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    text(&cpuinfo, &release)
+    machine_text(&cpuinfo, &release)
 }
 
-fn text(cpuinfo: &str, release: &str) -> String {
+fn machine_text(cpuinfo: &str, release: &str) -> String {
     let field = |name: &str| {
         cpuinfo.lines().find_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -30,8 +30,8 @@ fn text(cpuinfo: &str, release: &str) -> String {
         version => version,
     };
     let vm = field("flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
-    let place = if vm { ", virtual machine" } else { "" };
-    format!("{model}, {cpus} CPUs{place}, Linux {kernel}")
+    let vm_note = if vm { ", virtual machine" } else { "" };
+    format!("{model}, {cpus} CPUs{vm_note}, Linux {kernel}")
 }
 
 #[cfg(test)]
@@ -43,11 +43,11 @@ mod tests {
         let x86 =
             "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t: fpu hypervisor\nprocessor\t: 1\n";
         assert_eq!(
-            text(x86, "6.18.44-builder7\n"),
+            machine_text(x86, "6.18.44-builder7\n"),
             "AMD EPYC, 2 CPUs, virtual machine, Linux 6.18.44"
         );
         let arm = "processor : 0\nCPU implementer : 0x41\nCPU part : 0xd4f\n";
-        assert_eq!(text(arm, "7.2\n"), "CPU 0x41:0xd4f, 1 CPUs, Linux 7.2");
-        assert_eq!(text("", ""), "unknown CPU, 0 CPUs, Linux unknown");
+        assert_eq!(machine_text(arm, "7.2\n"), "CPU 0x41:0xd4f, 1 CPUs, Linux 7.2");
+        assert_eq!(machine_text("", ""), "unknown CPU, 0 CPUs, Linux unknown");
     }
 }

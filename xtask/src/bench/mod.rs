@@ -21,7 +21,7 @@ mod truth;
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Bench {
+pub(crate) enum BenchTask {
     /// Time context switches and requests under nothing, an empty program, and the recorders
     Overhead(overhead::Args),
     /// Time the BPF program at `sched_switch` itself
@@ -47,17 +47,17 @@ pub(crate) enum Bench {
 }
 
 /// Runs one benchmark and prints its table.
-pub(crate) fn run(bench: &Bench) -> Result<()> {
+pub(crate) fn run(bench: &BenchTask) -> Result<()> {
     match bench {
-        Bench::Overhead(args) => overhead::run(args),
-        Bench::Hook(args) => hook::run(args),
-        Bench::Ring(args) => ring::run(args),
-        Bench::Sampling(args) => sampling::run(args),
-        Bench::Pipeline(args) => pipeline::run(args),
-        Bench::Plan(args) => plan::run(args),
-        Bench::Profile(args) => profile::run(args),
-        Bench::Read(args) => read::run(args),
-        Bench::Attribution(args) => attribution::run(args),
-        Bench::Truth(args) => truth::run(args),
+        BenchTask::Overhead(args) => overhead::run(args),
+        BenchTask::Hook(args) => hook::run(args),
+        BenchTask::Ring(args) => ring::run(args),
+        BenchTask::Sampling(args) => sampling::run(args),
+        BenchTask::Pipeline(args) => pipeline::run(args),
+        BenchTask::Plan(args) => plan::run(args),
+        BenchTask::Profile(args) => profile::run(args),
+        BenchTask::Read(args) => read::run(args),
+        BenchTask::Attribution(args) => attribution::run(args),
+        BenchTask::Truth(args) => truth::run(args),
     }
 }

@@ -7,13 +7,13 @@ use jiff::Zoned;
 use serde::Deserialize;
 
 use super::machine;
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::target;
 
 /// CPUs, cgroups, counters, and recorded seconds: fewer seconds for more CPUs.
-type Size = (u32, u32, u32, u32);
+type PipelineSize = (u32, u32, u32, u32);
 
-const SIZES: [Size; 8] = [
+const SIZES: [PipelineSize; 8] = [
     (2, 100, 10, 20),
     (2, 100_000, 10, 20),
     (64, 1_000, 10, 5),
@@ -26,7 +26,7 @@ const SIZES: [Size; 8] = [
 
 /// The same for method `auto`, and the goals: CPU seconds for a second recorded, MiB, and rows of
 /// `fabric` a second.
-const LEARNING: [(Size, [f64; 3]); 3] = [
+const LEARNING: [(PipelineSize, [f64; 3]); 3] = [
     ((64, 100, 10, 20), [0.3, 96.0, f64::INFINITY]),
     ((144, 200, 40, 10), [1.0, 160.0, 150e3]),
     ((352, 1000, 200, 1), [3.5, 400.0, 400e3]),
@@ -80,10 +80,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let speed = args.speed.map(|speed| speed.to_string());
     let learns = args.method == "auto";
     let learning = LEARNING.into_iter().filter(|_| learns).map(|(size, goals)| (size, Some(goals)));
-    let others = SIZES.into_iter().filter(|_| !learns).map(|size| (size, None));
-    let sizes = learning.chain(others).filter(|(size, _)| size.0 <= args.cpus);
+    let residency_sizes = SIZES.into_iter().filter(|_| !learns).map(|size| (size, None));
+    let sizes = learning.chain(residency_sizes).filter(|(size, _)| size.0 <= args.cpus);
     for ((cpus, cgroups, counters, seconds), goals) in sizes {
-        let mut command = target::cargo();
+        let mut command = target::cargo_command();
         command.args([
             "bench",
             "--locked",
@@ -94,26 +94,30 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let size = [cpus, cgroups, counters, seconds].map(|number| number.to_string());
         command.arg("--").args(&size).arg(&args.method).args(&speed);
         eprintln!("{} CPUs, {} cgroups, {} counters", size[0], size[1], size[2]);
-        let text = quietly(&mut command)?;
+        let text = run_quietly(&mut command)?;
         let line = text.lines().find(|line| line.starts_with('{')).context("no result")?;
-        let found: BenchResult = serde_json::from_str(line).context("cannot read the result")?;
-        println!("{}", row([cpus, cgroups, counters, seconds], &found, goals));
+        let bench_result: BenchResult =
+            serde_json::from_str(line).context("cannot read the result")?;
+        println!("{}", result_row([cpus, cgroups, counters, seconds], &bench_result, goals));
         if args.speed.is_some() {
-            let [most, last] = found.behind_s;
-            eprintln!("at most {most:.1} s behind, at the end {last:.1} s; {}", found.relief);
+            let [most_behind, last_behind] = bench_result.behind_s;
+            eprintln!(
+                "at most {most_behind:.1} s behind, at the end {last_behind:.1} s; {}",
+                bench_result.relief
+            );
         }
     }
     println!();
-    println!("{}, {}", machine::describe(), Zoned::now().date());
+    println!("{}, {}", machine::describe_machine(), Zoned::now().date());
     Ok(())
 }
 
-fn row(
+fn result_row(
     [cpus, cgroups, counters, seconds]: [u32; 4],
-    found: &BenchResult,
+    result: &BenchResult,
     goals: Option<[f64; 3]>,
 ) -> String {
-    let peak = found.peak_kib as f64 * 1024.0;
+    let peak = result.peak_kib as f64 * 1024.0;
     let bound = BASE + A_CPU * f64::from(cpus) + A_CGROUP * f64::from(cgroups);
     let bound = goals.map_or(bound, |[_, mib, _]| mib * MIB);
     let recorded = f64::from(seconds);
@@ -121,13 +125,13 @@ fn row(
     let [cpu_goal, _, rows_goal] = goals.unwrap_or_default();
     format!(
         "| {cpus} | {cgroups} | {counters} | {:.2}{} | {:.0} k{} | {:.2} | {:.1} | {:.0} | {:.0} MiB | {:.2} |",
-        found.cpu_s / recorded,
+        result.cpu_s / recorded,
         goal(cpu_goal.to_string()),
-        found.rows as f64 / recorded / 1e3,
+        result.rows as f64 / recorded / 1e3,
         if rows_goal.is_finite() { goal(format!("{} k", rows_goal / 1e3)) } else { String::new() },
-        recorded / found.wall_s,
-        found.fabric_bytes as f64 / found.rows.max(1) as f64,
-        found.bytes as f64 / recorded * 3600.0 / 1e6,
+        recorded / result.wall_s,
+        result.fabric_bytes as f64 / result.rows.max(1) as f64,
+        result.bytes as f64 / recorded * 3600.0 / 1e6,
         peak / MIB,
         peak / bound,
     )
@@ -149,9 +153,9 @@ mod tests {
             ..BenchResult::default()
         };
         let expected = "| 2 | 0 | 10 | 0.30 | 0 k | 5.00 | 5.0 | 36 | 32 MiB | 0.50 |";
-        assert_eq!(row([2, 0, 10, 10], &found, None), expected);
+        assert_eq!(result_row([2, 0, 10, 10], &found, None), expected);
         let expected =
             "| 2 | 0 | 10 | 0.30 (goal 1) | 0 k (goal 2 k) | 5.00 | 5.0 | 36 | 32 MiB | 0.50 |";
-        assert_eq!(row([2, 0, 10, 10], &found, Some([1.0, 64.0, 2e3])), expected);
+        assert_eq!(result_row([2, 0, 10, 10], &found, Some([1.0, 64.0, 2e3])), expected);
     }
 }

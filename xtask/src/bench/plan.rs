@@ -1,5 +1,5 @@
 //! `cargo xtask bench plan`: the CPU time of what reads and plans a machine, on made machines of 2
-//! to 32 sockets.
+//! to 32 sockets, and on one with a directory for each of 1700 boxes.
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Zoned;
-use uncore_trace_lab::large::{self, Size};
+use uncore_trace_lab::large::{self, LargeSize};
 
 use super::machine;
 use crate::target;
@@ -22,11 +22,13 @@ const COMMANDS: [(&str, &[&str]); 3] = [
 ];
 
 /// The machines, with what is said of their boxes.
-const MACHINES: [(Size, &str); 4] = [
-    (Size { sockets: 2, cores: 60, boxes: 1 }, "as a real one has"),
-    (Size { sockets: 4, cores: 60, boxes: 1 }, "as a real one has"),
-    (Size { sockets: 8, cores: 60, boxes: 2 }, "twice as many as a real one has"),
-    (Size { sockets: 32, cores: 28, boxes: 0 }, "few"),
+const MACHINES: [(LargeSize, &str); 5] = [
+    (LargeSize { sockets: 2, cores: 60, boxes: 1 }, "as a real one has"),
+    (LargeSize { sockets: 4, cores: 60, boxes: 1 }, "as a real one has"),
+    (LargeSize { sockets: 8, cores: 60, boxes: 2 }, "twice as many as a real one has"),
+    (LargeSize { sockets: 32, cores: 28, boxes: 0 }, "few"),
+    // As on Arm, where a PMU of sysfs is one box.
+    (LargeSize { sockets: 1, cores: 60, boxes: 16 }, "each a PMU of its own"),
 ];
 
 /// Options of `cargo xtask bench plan`.
@@ -44,7 +46,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     let bin = match &args.bin {
         Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
-        None => target::release()?,
+        None => target::release_binary()?,
     };
     let mut table = String::from("| machine | boxes |");
     for (name, _) in COMMANDS {
@@ -53,32 +55,32 @@ pub(super) fn run(args: &Args) -> Result<()> {
     table.push_str("\n|---|---|---|---|---|");
     for (size, boxes) in MACHINES {
         let dir = tempfile::tempdir().context("cannot make a directory")?;
-        large::machine(size)?.fill(dir.path())?;
+        large::large_machine(size)?.fill_dir(dir.path())?;
         let pmus = dir.path().join("sys/bus/event_source/devices").read_dir()?.count();
-        let (sockets, cpus) = (size.sockets, size.cpus());
+        let (sockets, cpus) = (size.sockets, size.cpu_count());
         write!(table, "\n| {sockets} sockets, {cpus} CPUs | {boxes}: {pmus} PMUs |")?;
         for (_, arguments) in COMMANDS {
-            let mut least = f64::INFINITY;
+            let mut shortest = f64::INFINITY;
             for _ in 0..args.rounds {
-                least = least.min(cpu_seconds(&bin, arguments, dir.path())?);
+                shortest = shortest.min(cpu_seconds(&bin, arguments, dir.path())?);
             }
-            write!(table, " {least:.2} s |")?;
+            write!(table, " {shortest:.2} s |")?;
         }
     }
-    println!("{table}\n\n{}, {}.", Zoned::now().strftime("%Y-%m-%d"), machine::describe());
+    println!("{table}\n\n{}, {}.", Zoned::now().strftime("%Y-%m-%d"), machine::describe_machine());
     Ok(())
 }
 
 /// The CPU time of one run, in user space and in the kernel.
 fn cpu_seconds(bin: &Path, arguments: &[&str], root: &Path) -> Result<f64> {
-    let before = children_ticks()?;
+    let ticks_before = children_ticks()?;
     let mut command = Command::new(bin);
     command.args(arguments).arg("--root").arg(root).current_dir(root);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let status = command.status().with_context(|| format!("cannot run {}", bin.display()))?;
     ensure!(matches!(status.code(), Some(0 | 2)), "{arguments:?} on {}: {status}", root.display());
     let per_second = rustix::param::clock_ticks_per_second();
-    Ok((children_ticks()? - before) as f64 / per_second as f64)
+    Ok((children_ticks()? - ticks_before) as f64 / per_second as f64)
 }
 
 /// The CPU time of the children that have ended, in ticks: the fields `cutime` and `cstime`

@@ -14,8 +14,8 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::Zoned;
 
 use super::machine;
-use super::running::{Load, RUN_AND_SLEEP, Recorder, Running as _};
-use crate::command::quietly;
+use super::running::{PythonLoad, RUN_AND_SLEEP, RecorderProcess, Running as _};
+use crate::command::run_quietly;
 use crate::{setup, target};
 
 /// Time for a recorder to attach and complete its start.
@@ -76,29 +76,29 @@ type Profile = BTreeMap<&'static str, u64>;
 pub(super) fn run(args: &Args) -> Result<()> {
     let bin = match &args.bin {
         Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
-        None => target::release()?,
+        None => target::release_binary()?,
     };
-    let python = setup::python()?;
+    let python = setup::readers_python()?;
     let mut columns = Vec::new();
     for (name, count, script) in MACHINES {
-        let _load = Load::start(count, &python, script)?;
+        let _load = PythonLoad::start(count, &python, script)?;
         for method in ["residency", "auto"] {
-            let profile = profile(&bin, method, args.seconds).context(name)?;
+            let profile = profile_recorder(&bin, method, args.seconds).context(name)?;
             eprintln!("{name}, {method}: {} samples", profile.values().sum::<u64>());
             columns.push((format!("{name}, `{method}`"), profile));
         }
     }
-    println!("{}", table(&columns, args.seconds));
-    println!("\n{}, {}.", Zoned::now().strftime("%Y-%m-%d"), machine::describe());
+    println!("{}", stage_table(&columns, args.seconds));
+    println!("\n{}, {}.", Zoned::now().strftime("%Y-%m-%d"), machine::describe_machine());
     Ok(())
 }
 
-fn profile(bin: &Path, method: &str, seconds: u64) -> Result<Profile> {
+fn profile_recorder(bin: &Path, method: &str, seconds: u64) -> Result<Profile> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let mut command = Command::new(bin);
     command.args(["record", "-q", "-p", "host", "--method", method, "-o", "run/"]);
     command.current_dir(&dir);
-    let recorder = Recorder::start(command, &dir.path().join("log"), SETTLE)?;
+    let recorder = RecorderProcess::start(command, &dir.path().join("log"), SETTLE)?;
     let data = dir.path().join("perf.data");
     let mut perf = Command::new("perf");
     perf.args([
@@ -111,47 +111,47 @@ fn profile(bin: &Path, method: &str, seconds: u64) -> Result<Profile> {
         "--call-graph",
         STACK,
     ]);
-    perf.arg("-p").arg(recorder.id().to_string()).arg("-o").arg(&data);
+    perf.arg("-p").arg(recorder.process_id().to_string()).arg("-o").arg(&data);
     perf.args(["--", "sleep", &seconds.to_string()]);
-    quietly(&mut perf)?;
+    run_quietly(&mut perf)?;
     Box::new(recorder).stop()?;
     // Inlined functions would take addr2line minutes, and belong to the stage of their caller
     // anyway.
     let mut script = Command::new("perf");
     script.args(["script", "--no-inline", "-F", "comm,ip,sym", "-i"]).arg(&data);
-    let profile = count(&quietly(&mut script)?);
+    let profile = count_samples(&run_quietly(&mut script)?);
     ensure!(!profile.is_empty(), "perf has no sample of the recorder");
     Ok(profile)
 }
 
 /// Counts the samples in the output of `perf script`: for each sample a line with the name of the
 /// thread, one line per function from innermost to outermost, and an empty line.
-fn count(text: &str) -> Profile {
+fn count_samples(text: &str) -> Profile {
     let mut profile = Profile::new();
     for sample in text.split("\n\n") {
         let functions: Vec<&str> = sample.lines().filter(|line| line.starts_with('\t')).collect();
         if functions.is_empty() {
             continue;
         }
-        let stage = functions.iter().find_map(|function| stage(function)).unwrap_or(NONE);
+        let stage = functions.iter().find_map(|function| find_stage(function)).unwrap_or(NONE);
         // Merging uses the functions that write a segment, so it is checked first.
-        let is_merge = functions.iter().any(|function| stage_of(0, function));
+        let is_merge = functions.iter().any(|function| is_in_stage(0, function));
         let stage = if is_merge { STAGES[0].0 } else { stage };
         *profile.entry(stage).or_default() += 1;
     }
     profile
 }
 
-fn stage(function: &str) -> Option<&'static str> {
-    (0..STAGES.len()).find(|at| stage_of(*at, function)).map(|at| STAGES[at].0)
+fn find_stage(function: &str) -> Option<&'static str> {
+    (0..STAGES.len()).find(|index| is_in_stage(*index, function)).map(|index| STAGES[index].0)
 }
 
-fn stage_of(at: usize, function: &str) -> bool {
-    STAGES[at].1.iter().any(|part| function.contains(part))
+fn is_in_stage(index: usize, function: &str) -> bool {
+    STAGES[index].1.iter().any(|name_part| function.contains(name_part))
 }
 
 /// A row for each stage: percent of the samples of each column.
-fn table(columns: &[(String, Profile)], seconds: u64) -> String {
+fn stage_table(columns: &[(String, Profile)], seconds: u64) -> String {
     let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
     let mut lines = vec![
         format!("| share of the samples, % | {} |", names.join(" | ")),
@@ -159,16 +159,16 @@ fn table(columns: &[(String, Profile)], seconds: u64) -> String {
     ];
     for stage in STAGES.map(|(stage, _)| stage).into_iter().chain([NONE]) {
         let cell = |(_, profile): &(String, Profile)| {
-            let all: u64 = profile.values().sum();
-            let own = profile.get(stage).copied().unwrap_or_default();
-            format!("{:.0}", own as f64 * 100.0 / all as f64)
+            let sample_count: u64 = profile.values().sum();
+            let stage_count = profile.get(stage).copied().unwrap_or_default();
+            format!("{:.0}", stage_count as f64 * 100.0 / sample_count as f64)
         };
         let cells: Vec<String> = columns.iter().map(cell).collect();
         lines.push(format!("| {stage} | {} |", cells.join(" | ")));
     }
     let rate = |(_, profile): &(String, Profile)| {
-        let all: u64 = profile.values().sum();
-        format!("{:.1}", all as f64 * 100.0 / (f64::from(FREQUENCY) * seconds as f64))
+        let sample_count: u64 = profile.values().sum();
+        format!("{:.1}", sample_count as f64 * 100.0 / (f64::from(FREQUENCY) * seconds as f64))
     };
     let rates: Vec<String> = columns.iter().map(rate).collect();
     lines.push(format!("| all, % of one CPU | {} |", rates.join(" | ")));
@@ -192,7 +192,7 @@ mod tests {
             sample(&["memmove", "uncore_trace::schema::fabric", "uncore_trace::attribute::x"]),
             sample(&["futex_wait", "clone3"]),
         ];
-        let counted = count(&text.concat());
+        let counted = count_samples(&text.concat());
         let names =
             ["tables: write segments", "tables: merge segments", "rows: into columns", NONE];
         assert_eq!(counted, names.map(|name| (name, 1)).into());

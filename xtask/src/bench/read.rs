@@ -17,7 +17,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 
 use super::machine;
 use super::stats::{self, Summary};
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::{setup, target};
 
 /// CPUs, cgroups and counters of the generated machine.
@@ -55,7 +55,7 @@ const ATTRIBUTE: usize = 5;
 
 /// Time and memory of a run.
 #[derive(Clone, Copy, Debug, Deserialize)]
-struct Spent {
+struct RunCost {
     wall_s: f64,
     cpu_s: f64,
     peak_kib: u64,
@@ -63,14 +63,14 @@ struct Spent {
 
 /// The output of the generator.
 #[derive(Debug, Deserialize)]
-struct Recorded {
+struct GeneratedRecording {
     rows: u64,
     fabric_bytes: u64,
     bytes: u64,
 }
 
 /// What the variants need.
-struct Bench {
+struct ReadBench {
     bin: PathBuf,
     python: PathBuf,
     /// Holds the recording, and what is made of it.
@@ -81,26 +81,27 @@ struct Bench {
 pub(super) fn run(args: &Args) -> Result<()> {
     let bin = match &args.bin {
         Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
-        None => target::release()?,
+        None => target::release_binary()?,
     };
-    let python = setup::python()?;
+    let python = setup::readers_python()?;
     let mut lines = Vec::new();
     for rows in [FEW, args.rows] {
         let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
-        let bench = Bench { bin: bin.clone(), python: python.clone(), scratch };
-        let recorded = bench.make(rows)?;
+        let bench = ReadBench { bin: bin.clone(), python: python.clone(), scratch };
+        let recorded = bench.generate_recording(rows)?;
         eprintln!("{recorded:?}");
         let mut samples = [const { Vec::new() }; VARIANTS.len()];
         for round in 1..=args.rounds {
             for (index, ((name, _), samples)) in VARIANTS.iter().zip(&mut samples).enumerate() {
-                let spent = bench.measure(index).with_context(|| format!("{name}, {rows} rows"))?;
+                let spent =
+                    bench.measure_variant(index).with_context(|| format!("{name}, {rows} rows"))?;
                 eprintln!("round {round}: {name}: {spent:?}");
                 samples.push(spent);
             }
         }
-        let compared = [bench.path("report.csv"), bench.path("sums.json")];
-        bench.script("same", &compared).context("not the same answer")?;
-        lines.extend(table(&recorded, &samples)?);
+        let compared = [bench.scratch_path("report.csv"), bench.scratch_path("sums.json")];
+        bench.run_script("same", &compared).context("not the same answer")?;
+        lines.extend(recording_lines(&recorded, &samples)?);
     }
     println!(
         "| rows of `fabric` | MB of it, of all | | wall time, s | min-max | CPU time, s | peak memory \
@@ -109,85 +110,94 @@ pub(super) fn run(args: &Args) -> Result<()> {
     println!("|---|---|---|---|---|---|---|---|---|");
     println!("{}", lines.join("\n"));
     let date = Zoned::now().strftime("%Y-%m-%d");
-    println!("\n{date}, {}; {} interleaved rounds.", machine::describe(), args.rounds);
+    println!("\n{date}, {}; {} interleaved rounds.", machine::describe_machine(), args.rounds);
     Ok(())
 }
 
-impl Bench {
-    fn path(&self, name: &str) -> PathBuf {
+impl ReadBench {
+    fn scratch_path(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
     }
 
     /// Generates a recording with this number of rows.
-    fn make(&self, rows: u64) -> Result<Recorded> {
-        let mut command = target::cargo();
+    fn generate_recording(&self, rows: u64) -> Result<GeneratedRecording> {
+        let mut command = target::cargo_command();
         command.args(["bench", "--locked", "--quiet", "--package=uncore-trace"]);
         command.args(["--bench=pipeline", "--"]).args(MACHINE);
         // The number of rows ends it; a day has more than any disk.
-        command.args(["86400", "residency", &rows.to_string()]).arg(self.path("run"));
+        command.args(["86400", "residency", &rows.to_string()]).arg(self.scratch_path("run"));
         eprintln!("making {rows} rows");
-        parse(&quietly(&mut command)?)
+        parse_result(&run_quietly(&mut command)?)
     }
 
-    fn measure(&self, variant: usize) -> Result<Spent> {
-        let fabric = self.path("run/fabric.parquet");
-        let own = |args: &[&str], out: &Path| {
-            let mut all = vec![out.to_owned(), self.bin.clone()];
-            all.extend(args.iter().map(PathBuf::from));
-            all
+    fn measure_variant(&self, variant: usize) -> Result<RunCost> {
+        let fabric = self.scratch_path("run/fabric.parquet");
+        let tool_args = |args: &[&str], output_path: &Path| {
+            let mut words = vec![output_path.to_owned(), self.bin.clone()];
+            words.extend(args.iter().map(PathBuf::from));
+            words
         };
-        let run = self.path("run");
+        let run = self.scratch_path("run");
         let run = run.to_str().context("the scratch directory has no UTF-8 name")?;
         let (verb, args) = match variant {
-            REPORT => ("run", own(&["report", "--csv", run], &self.path("report.csv"))),
-            1 => ("ask", vec!["sums".into(), fabric, self.path("sums.json")]),
-            2 => ("ask", vec!["columns".into(), fabric, self.path("columns.json")]),
+            REPORT => {
+                ("run", tool_args(&["report", "--csv", run], &self.scratch_path("report.csv")))
+            }
+            1 => ("ask", vec!["sums".into(), fabric, self.scratch_path("sums.json")]),
+            2 => ("ask", vec!["columns".into(), fabric, self.scratch_path("columns.json")]),
             CHECK => {
                 let fabric = fabric.to_str().context("the scratch directory has no UTF-8 name")?;
-                ("run", own(&["check", fabric], &self.path("check.txt")))
+                ("run", tool_args(&["check", fabric], &self.scratch_path("check.txt")))
             }
-            4 => ("ask", vec!["check".into(), fabric, self.path("check.json")]),
+            4 => ("ask", vec!["check".into(), fabric, self.scratch_path("check.json")]),
             ATTRIBUTE => {
-                let again = self.path("again.parquet");
-                let again = again.to_str().context("the scratch directory has no UTF-8 name")?;
-                let args = ["attribute", "--method", "residency", "--force", run, "-o", again];
-                ("run", own(&args, &self.path("attribute.txt")))
+                let attributed = self.scratch_path("again.parquet");
+                let attributed_text =
+                    attributed.to_str().context("the scratch directory has no UTF-8 name")?;
+                let args =
+                    ["attribute", "--method", "residency", "--force", run, "-o", attributed_text];
+                ("run", tool_args(&args, &self.scratch_path("attribute.txt")))
             }
-            _ => ("copy", vec![fabric, self.path("copy.parquet")]),
+            _ => ("copy", vec![fabric, self.scratch_path("copy.parquet")]),
         };
-        parse(&self.script(verb, &args)?)
+        parse_result(&self.run_script(verb, &args)?)
     }
 
     /// Runs a command of `read.py`.
-    fn script(&self, verb: &str, args: &[PathBuf]) -> Result<String> {
+    fn run_script(&self, verb: &str, args: &[PathBuf]) -> Result<String> {
         let script = workspace_root().join("xtask/src/bench/read.py");
-        quietly(Command::new(&self.python).arg(script).arg(verb).args(args))
+        run_quietly(Command::new(&self.python).arg(script).arg(verb).args(args))
     }
 }
 
-fn parse<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T> {
+fn parse_result<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T> {
     let line = text.lines().find(|line| line.starts_with('{')).context("no result")?;
     serde_json::from_str(line).context("cannot read the result")
 }
 
 /// The lines of one recording.
-fn table(recorded: &Recorded, samples: &[Vec<Spent>]) -> Result<Vec<String>> {
-    let of = |index: usize, part: fn(&Spent) -> f64| -> Vec<f64> {
-        samples[index].iter().map(part).collect()
+fn recording_lines(recorded: &GeneratedRecording, samples: &[Vec<RunCost>]) -> Result<Vec<String>> {
+    let series_of = |index: usize, figure: fn(&RunCost) -> f64| -> Vec<f64> {
+        samples[index].iter().map(figure).collect()
     };
-    let (wall, cpu) = (|spent: &Spent| spent.wall_s, |spent: &Spent| spent.cpu_s);
-    let [fabric, all] = [recorded.fabric_bytes, recorded.bytes].map(|bytes| bytes as f64 / 1e6);
+    let (wall, cpu) = (|spent: &RunCost| spent.wall_s, |spent: &RunCost| spent.cpu_s);
+    let [fabric_mb, total_mb] =
+        [recorded.fabric_bytes, recorded.bytes].map(|bytes| bytes as f64 / 1e6);
     let mut lines = Vec::new();
     for (index, (name, ours)) in VARIANTS.iter().enumerate() {
-        let summary = |part| Summary::of(of(index, part)).context("no rounds were measured");
+        let summary = |figure| {
+            Summary::from_values(series_of(index, figure)).context("no rounds were measured")
+        };
         let Summary { median, min, max } = summary(wall)?;
         let mib = summary(|spent| spent.peak_kib as f64 / 1024.0)?.median;
-        let ratio = |part: fn(&Spent) -> f64| {
-            let ratio = ours.and_then(|ours| stats::ratio(&of(ours, part), &of(index, part)));
+        let ratio = |figure: fn(&RunCost) -> f64| {
+            let ratio = ours.and_then(|ours| {
+                stats::median_ratio(&series_of(ours, figure), &series_of(index, figure))
+            });
             ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"))
         };
         lines.push(format!(
-            "| {} | {fabric:.0}, {all:.0} | {name} | {median:.2} | {min:.2}-{max:.2} | {:.2} | {mib:.0} MiB \
+            "| {} | {fabric_mb:.0}, {total_mb:.0} | {name} | {median:.2} | {min:.2}-{max:.2} | {:.2} | {mib:.0} MiB \
              | {} | {} |",
             recorded.rows,
             summary(cpu)?.median,
@@ -204,12 +214,12 @@ mod tests {
 
     #[test]
     fn ours_is_compared_round_by_round() {
-        let recorded = Recorded { rows: 1000, fabric_bytes: 3_000_000, bytes: 5_000_000 };
-        let spent = |wall_s| Spent { wall_s, cpu_s: wall_s / 2.0, peak_kib: 2048 };
+        let recorded = GeneratedRecording { rows: 1000, fabric_bytes: 3_000_000, bytes: 5_000_000 };
+        let spent = |wall_s| RunCost { wall_s, cpu_s: wall_s / 2.0, peak_kib: 2048 };
         let times: [[f64; 3]; VARIANTS.len()] =
             [[2.0, 4.0, 2.0], [1.0, 2.0, 2.0], [1.0; 3], [4.0; 3], [2.0; 3], [9.0; 3], [3.0; 3]];
         let samples = times.map(|walls| walls.map(spent).to_vec());
-        let lines = table(&recorded, &samples).unwrap();
+        let lines = recording_lines(&recorded, &samples).unwrap();
         assert_eq!(
             lines[0],
             "| 1000 | 3, 5 | `report --csv` | 2.00 | 2.00-4.00 | 1.00 | 2 MiB |  |  |"

@@ -22,7 +22,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::stats::Summary;
 use super::{machine, small};
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 /// Options of `cargo xtask bench ring`.
 #[derive(Debug, clap::Args)]
@@ -48,17 +48,17 @@ const PACKET: [u8; 14] = [0; 14];
 
 /// Measures and prints the tables.
 pub(super) fn run(args: &Args) -> Result<()> {
-    let cpus = cpus()?;
+    let cpus = allowed_cpus()?;
     ensure!(cpus.len() > 1, "CPUs that share a ring are measured: this process has one CPU only");
-    let object = small::compile("ring")?;
-    let mut first = Command::new("chrt");
-    first.args(["--fifo", "--pid", "1", &process::id().to_string()]);
-    quietly(&mut first).context("chrt is in util-linux")?;
+    let object = small::compile_program("ring")?;
+    let mut chrt_command = Command::new("chrt");
+    chrt_command.args(["--fifo", "--pid", "1", &process::id().to_string()]);
+    run_quietly(&mut chrt_command).context("chrt is in util-linux")?;
     println!("| record | bytes | program | CPUs | ns/record, median | min-max |");
     println!("|---|---|---|---|---|---|");
     let mut hold: f64 = 0.0;
-    for (what, size) in SIZES {
-        let mut bench = Bench::load(&object, size)?;
+    for (record_name, size) in SIZES {
+        let mut bench = RingBench::load_programs(&object, size)?;
         let lines = [
             ("empty", &cpus[..1]),
             ("shared", &cpus[..1]),
@@ -69,51 +69,53 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let mut series = vec![Vec::new(); lines.len()];
         for _ in 0..args.rounds {
             for ((program, cpus), series) in lines.iter().zip(&mut series) {
-                series.push(bench.measure(program, cpus)?);
+                series.push(bench.measure_program(program, cpus)?);
             }
         }
         for ((program, used), series) in lines.iter().zip(series) {
-            let Summary { median, min, max } = Summary::of(series).context("no rounds")?;
+            let Summary { median, min, max } = Summary::from_values(series).context("no rounds")?;
             let used = used.len();
-            println!("| {what} | {size} | {program} | {used} | {median:.0} | {min:.0}-{max:.0} |");
+            println!(
+                "| {record_name} | {size} | {program} | {used} | {median:.0} | {min:.0}-{max:.0} |"
+            );
             if used > 1 && *program == "shared" {
                 hold = hold.max(median / used as f64);
             }
         }
     }
-    let (date, machine) = (Zoned::now().strftime("%Y-%m-%d"), machine::describe());
+    let (date, machine) = (Zoned::now().strftime("%Y-%m-%d"), machine::describe_machine());
     println!("\n{date}, {machine}; {} interleaved rounds.", args.rounds);
     println!("\nThe lock is held for at most {hold:.0} ns.\n");
-    println!("{}", estimates(hold));
+    println!("{}", wait_table(hold));
     Ok(())
 }
 
 /// The CPUs that this process may use.
-fn cpus() -> Result<Vec<u32>> {
+fn allowed_cpus() -> Result<Vec<u32>> {
     let allowed = sched_getaffinity(None).context("cannot ask for the CPUs of this process")?;
     Ok((0..CpuSet::MAX_CPU as u32).filter(|cpu| allowed.is_set(*cpu as usize)).collect())
 }
 
 /// The programs for records of one size.
-struct Bench {
+struct RingBench {
     programs: Ebpf,
     rings: [RingBuf<MapData>; 2],
     size: u64,
 }
 
-impl Bench {
-    fn load(object: &Path, size: u64) -> Result<Self> {
+impl RingBench {
+    fn load_programs(object: &Path, size: u64) -> Result<Self> {
         let mut loader = EbpfLoader::new();
         loader.override_global("SIZE", &size, true);
         let mut programs = loader
             .load_file(object)
             .with_context(|| format!("cannot load {}", object.display()))?;
         let rings: [RingBuf<MapData>; 2] =
-            [take(&mut programs, "RING_0")?, take(&mut programs, "RING_1")?];
-        let of_groups = programs.map_mut("RINGS").context("there is no map RINGS")?;
-        let mut of_groups: ArrayOfMaps<_, RingBuf<MapData>> = of_groups.try_into()?;
+            [take_ring(&mut programs, "RING_0")?, take_ring(&mut programs, "RING_1")?];
+        let ring_map = programs.map_mut("RINGS").context("there is no map RINGS")?;
+        let mut ring_array: ArrayOfMaps<_, RingBuf<MapData>> = ring_map.try_into()?;
         for (index, ring) in (0..).zip(&rings) {
-            of_groups.set(index, ring, 0).context("cannot put a ring into the array")?;
+            ring_array.set(index, ring, 0).context("cannot put a ring into the array")?;
         }
         for (name, program) in programs.programs_mut() {
             let program: &mut SocketFilter =
@@ -124,19 +126,19 @@ impl Bench {
     }
 
     /// Runs a program on all of `cpus` at once. Returns the ns that the slowest takes for a record.
-    fn measure(&mut self, name: &str, cpus: &[u32]) -> Result<f64> {
+    fn measure_program(&mut self, name: &str, cpus: &[u32]) -> Result<f64> {
         let program =
             self.programs.program(name).with_context(|| format!("there is no program {name}"))?;
         let program: &SocketFilter =
             program.try_into().with_context(|| format!("{name} is of another type"))?;
         // The records of all CPUs fit one ring, which is never filled to the last byte.
         let repeat = (RING_BYTES - 1) / (self.size + HEADER) / RECORDS / cpus.len() as u64;
-        let all = Barrier::new(cpus.len());
+        let barrier = Barrier::new(cpus.len());
         let run = |cpu: u32| -> Result<f64> {
             let mut set = CpuSet::new();
             set.set(cpu as usize);
             let moved = sched_setaffinity(None, &set);
-            all.wait();
+            barrier.wait();
             moved.with_context(|| format!("cannot run on CPU {cpu}"))?;
             let options = TestRunOptions {
                 data_in: Some(&PACKET),
@@ -151,8 +153,9 @@ impl Bench {
         thread::scope(|scope| {
             let threads: Vec<_> = cpus.iter().map(|&cpu| scope.spawn(move || run(cpu))).collect();
             for thread in threads {
-                let taken = thread.join().map_err(|_panic| anyhow!("a thread ended early"))??;
-                slowest = slowest.max(taken);
+                let record_ns =
+                    thread.join().map_err(|_panic| anyhow!("a thread ended early"))??;
+                slowest = slowest.max(record_ns);
             }
             anyhow::Ok(())
         })?;
@@ -163,7 +166,7 @@ impl Bench {
     }
 }
 
-fn take(programs: &mut Ebpf, name: &str) -> Result<RingBuf<MapData>> {
+fn take_ring(programs: &mut Ebpf, name: &str) -> Result<RingBuf<MapData>> {
     let map = programs.take_map(name).with_context(|| format!("there is no map {name}"))?;
     map.try_into().with_context(|| format!("{name} is of another type"))
 }
@@ -173,19 +176,19 @@ fn take(programs: &mut Ebpf, name: &str) -> Result<RingBuf<MapData>> {
 ///
 /// The lock is a queue. The first record of a CPU waits for those of half the others, each later
 /// one for one of every other CPU.
-fn at_once(cpus: f64, records: f64, hold: f64, tick: f64) -> f64 {
+fn burst_wait_percent(cpus: f64, records: f64, hold: f64, tick: f64) -> f64 {
     100.0 * (records - 0.5) * (cpus - 1.0) * hold / tick
 }
 
-/// As [`at_once`], if the records are spread evenly over the tick: the wait of a queue with random
-/// arrivals and a constant time of service (M/D/1). `None` if the lock cannot serve them.
-fn spread(cpus: f64, records: f64, hold: f64, tick: f64) -> Option<f64> {
+/// As [`burst_wait_percent`], with records spread evenly over the tick: the wait of a queue
+/// with random arrivals and constant service time (M/D/1). `None` if the lock cannot serve them.
+fn spread_wait_percent(cpus: f64, records: f64, hold: f64, tick: f64) -> Option<f64> {
     let busy = cpus * records * hold / tick;
     (busy < 1.0).then(|| 100.0 * records * busy * hold / (2.0 * (1.0 - busy)) / tick)
 }
 
 /// The estimates for a tick of 1 ms, as a table.
-fn estimates(hold: f64) -> String {
+fn wait_table(hold: f64) -> String {
     const TICK: f64 = 1e6;
     let mut lines = vec![
         "| CPUs in a ring | records a tick | lock in use | a CPU waits, all at once | spread |"
@@ -195,8 +198,8 @@ fn estimates(hold: f64) -> String {
     for cpus in [2.0, 8.0, 16.0, 32.0, 64.0, 144.0, 352.0] {
         for records in [1.0, 2.0] {
             let busy = 100.0 * cpus * records * hold / TICK;
-            let at_once = at_once(cpus, records, hold, TICK);
-            let spread = spread(cpus, records, hold, TICK)
+            let at_once = burst_wait_percent(cpus, records, hold, TICK);
+            let spread = spread_wait_percent(cpus, records, hold, TICK)
                 .map_or_else(|| "too many".to_owned(), |percent| format!("{percent:.3} %"));
             lines.push(format!("| {cpus} | {records} | {busy:.1} % | {at_once:.2} % | {spread} |"));
         }
@@ -212,10 +215,10 @@ mod tests {
     #[test]
     fn waits_of_a_queue() {
         let close = |one: f64, other: f64| (one - other).abs() < 1e-9;
-        assert!(close(at_once(3.0, 1.0, 100.0, 1e6), 100.0 * 100.0 / 1e6));
-        assert!(close(at_once(3.0, 2.0, 100.0, 1e6), 100.0 * 300.0 / 1e6));
+        assert!(close(burst_wait_percent(3.0, 1.0, 100.0, 1e6), 100.0 * 100.0 / 1e6));
+        assert!(close(burst_wait_percent(3.0, 2.0, 100.0, 1e6), 100.0 * 300.0 / 1e6));
         // Half in use: a wait of half the time of service.
-        assert!(close(spread(5.0, 1.0, 100.0, 1e3).unwrap(), 100.0 * 50.0 / 1e3));
-        assert_eq!(spread(10.0, 1.0, 100.0, 1e3), None);
+        assert!(close(spread_wait_percent(5.0, 1.0, 100.0, 1e3).unwrap(), 100.0 * 50.0 / 1e3));
+        assert_eq!(spread_wait_percent(10.0, 1.0, 100.0, 1e3), None);
     }
 }

@@ -40,7 +40,7 @@ impl Attached {
     /// Loads the object once for each of these tracepoints, and attaches its program `name` there.
     pub(super) fn new(object: &Path, name: &str, tracepoints: &[&str]) -> Result<Self> {
         let btf = Btf::from_sys_fs().context("cannot read /sys/kernel/btf/vmlinux")?;
-        let mut all = Vec::new();
+        let mut attached = Vec::new();
         for tracepoint in tracepoints {
             let mut programs = Ebpf::load_file(object)
                 .with_context(|| format!("cannot load {}", object.display()))?;
@@ -53,9 +53,9 @@ impl Attached {
                 .load(tracepoint, &btf)
                 .with_context(|| format!("the kernel refused {name} on {tracepoint}"))?;
             program.attach().with_context(|| format!("cannot attach {name} to {tracepoint}"))?;
-            all.push(programs);
+            attached.push(programs);
         }
-        Ok(Self { _programs: all })
+        Ok(Self { _programs: attached })
     }
 }
 
@@ -66,14 +66,14 @@ impl Running for Attached {
 }
 
 /// A recorder in a process of its own.
-pub(super) struct Recorder {
+pub(super) struct RecorderProcess {
     name: String,
     child: Child,
     /// Standard error goes to a file, because a pipe that nobody reads would block the recorder.
     log: PathBuf,
 }
 
-impl Recorder {
+impl RecorderProcess {
     /// Starts the command and gives it `settle` to attach; fails if it ends before that.
     pub(super) fn start(mut command: Command, log: &Path, settle: Duration) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
@@ -88,18 +88,18 @@ impl Recorder {
         let mut recorder = Self { name, child, log: log.to_owned() };
         thread::sleep(settle);
         if let Some(status) = recorder.child.try_wait().context("cannot wait for a recorder")? {
-            bail!("{command:?} ended at once with {status}: {}", recorder.said());
+            bail!("{command:?} ended at once with {status}: {}", recorder.last_error_line());
         }
         Ok(recorder)
     }
 
     /// Its process id.
-    pub(super) fn id(&self) -> u32 {
+    pub(super) fn process_id(&self) -> u32 {
         self.child.id()
     }
 
     /// The last lines of its standard error.
-    fn said(&self) -> String {
+    fn last_error_line(&self) -> String {
         let mut text = Vec::new();
         if let Ok(file) = fs::File::open(&self.log) {
             let _read = file.take(64 << 10).read_to_end(&mut text);
@@ -108,18 +108,18 @@ impl Recorder {
         text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("(nothing)").to_owned()
     }
 
-    fn kill(&mut self) {
+    fn kill_child(&mut self) {
         // Both fail only if the process has already ended, which is intended.
         let _gone = self.child.kill();
         let _gone = self.child.wait();
     }
 }
 
-impl Running for Recorder {
+impl Running for RecorderProcess {
     fn stop(mut self: Box<Self>) -> Result<()> {
         let early = self.child.try_wait().context("cannot wait for a recorder")?;
         if let Some(status) = early {
-            bail!("{} ended with {status} while measured: {}", self.name, self.said());
+            bail!("{} ended with {status} while measured: {}", self.name, self.last_error_line());
         }
         let pid = Pid::from_child(&self.child);
         // Not SIGINT, which background processes of a shell, and their children, ignore.
@@ -129,7 +129,7 @@ impl Running for Recorder {
             if let Some(status) = self.child.try_wait().context("cannot wait for a recorder")? {
                 // perf ends with the signal that it was sent; 1 means a recording with losses.
                 let fine = status.code().is_none_or(|code| code < 2);
-                ensure!(fine, "{} failed with {status}: {}", self.name, self.said());
+                ensure!(fine, "{} failed with {status}: {}", self.name, self.last_error_line());
                 return Ok(());
             }
             ensure!(since.elapsed() < STOP, "{} did not stop within {STOP:?}", self.name);
@@ -138,20 +138,20 @@ impl Running for Recorder {
     }
 }
 
-impl Drop for Recorder {
+impl Drop for RecorderProcess {
     fn drop(&mut self) {
-        self.kill();
+        self.kill_child();
     }
 }
 
-/// A script for [`Load`]: computes for about 0.3 ms, then sleeps for 1 ms, in a loop.
+/// A script for [`PythonLoad`]: computes for about 0.3 ms, then sleeps for 1 ms, in a loop.
 pub(super) const RUN_AND_SLEEP: &str =
     "import time\nwhile True:\n    sum(range(20000)); time.sleep(0.001)";
 
 /// Processes that run a Python script; dropping it ends them.
-pub(super) struct Load(Vec<Child>);
+pub(super) struct PythonLoad(Vec<Child>);
 
-impl Load {
+impl PythonLoad {
     /// Starts `count` of them.
     pub(super) fn start(count: usize, python: &Path, script: &str) -> Result<Self> {
         let mut load = Self(Vec::new());
@@ -164,7 +164,7 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for PythonLoad {
     fn drop(&mut self) {
         for child in &mut self.0 {
             // Both fail only if the process has already ended, which is intended.
@@ -178,12 +178,12 @@ impl Drop for Load {
 mod tests {
     use super::*;
 
-    fn start(script: &str) -> Result<(tempfile::TempDir, Recorder)> {
+    fn start(script: &str) -> Result<(tempfile::TempDir, RecorderProcess)> {
         let dir = tempfile::tempdir()?;
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         let log = dir.path().join("log");
-        Ok((dir, Recorder::start(command, &log, Duration::from_millis(300))?))
+        Ok((dir, RecorderProcess::start(command, &log, Duration::from_millis(300))?))
     }
 
     #[test]

@@ -11,7 +11,7 @@ use jiff::Zoned;
 use serde::{Deserialize, Serialize};
 
 use super::machine;
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::target;
 
 /// Options of `cargo xtask bench truth`.
@@ -39,12 +39,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MS", default_value_t = 100)]
     window: u32,
     #[command(flatten)]
-    kind: Kind,
+    traits: MachineTraits,
 }
 
 /// What is special about the machines. Without any of it, machines with each of it follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, clap::Args)]
-struct Kind {
+struct MachineTraits {
     /// Rates never change, and have little noise
     #[arg(long)]
     plain: bool,
@@ -80,15 +80,15 @@ enum Pauses {
 }
 
 /// What the machines that follow the others are.
-const MORE: [(Pauses, Kind); 6] = [
-    (Pauses::Usual, Kind { plain: true, ..NONE }),
-    (Pauses::Usual, Kind { group: Some(8), ..NONE }),
-    (Pauses::Usual, Kind { ports: Some(8), ..NONE }),
-    (Pauses::Usual, Kind { peak: Some(1.6), ..NONE }),
-    (Pauses::Usual, Kind { misses: Some(0.2), ..NONE }),
-    (Pauses::Never, Kind { quota: Some(0.98), ..NONE }),
+const MORE: [(Pauses, MachineTraits); 6] = [
+    (Pauses::Usual, MachineTraits { plain: true, ..NONE }),
+    (Pauses::Usual, MachineTraits { group: Some(8), ..NONE }),
+    (Pauses::Usual, MachineTraits { ports: Some(8), ..NONE }),
+    (Pauses::Usual, MachineTraits { peak: Some(1.6), ..NONE }),
+    (Pauses::Usual, MachineTraits { misses: Some(0.2), ..NONE }),
+    (Pauses::Never, MachineTraits { quota: Some(0.98), ..NONE }),
 ];
-const NONE: Kind = Kind {
+const NONE: MachineTraits = MachineTraits {
     plain: false,
     group: None,
     ports: None,
@@ -105,19 +105,19 @@ const PEAK: f64 = 2.5;
 
 /// A machine.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Machine {
+struct TruthMachine {
     cpus: u32,
     tenants: u32,
     pauses: Pauses,
     #[serde(flatten)]
-    kind: Kind,
+    traits: MachineTraits,
 }
 
 /// The argument of the bench.
 #[derive(Serialize)]
-struct Case<'a> {
+struct TruthCase<'a> {
     #[serde(flatten)]
-    machine: Machine,
+    machine: TruthMachine,
     seed: u64,
     seconds: f64,
     method: &'a str,
@@ -126,7 +126,7 @@ struct Case<'a> {
 
 /// The figures of a case, or the sums of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-struct Figures {
+struct TruthFigures {
     median: f64,
     p95: f64,
     misplaced: f64,
@@ -158,15 +158,24 @@ pub(super) fn run(args: &Args) -> Result<()> {
          | memory, MiB |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
-    for machine in machines(args) {
+    for machine in list_machines(args) {
         for method in &args.methods {
-            let mut sum = Figures::default();
+            let mut sum = TruthFigures::default();
             for &seed in &args.seed {
                 let Args { seconds, window, .. } = *args;
-                eprintln!("{}, {method}, seed {seed}", name(&machine));
-                sum = sum.and(&measure(&Case { machine, seed, seconds, method, window })?);
+                eprintln!("{}, {method}, seed {seed}", machine_text(&machine));
+                sum = sum.sum_with(&measure_case(&TruthCase {
+                    machine,
+                    seed,
+                    seconds,
+                    method,
+                    window,
+                })?);
             }
-            println!("{}", row(&name(&machine), method, &sum, args.seed.len() as f64));
+            println!(
+                "{}",
+                table_row(&machine_text(&machine), method, &sum, args.seed.len() as f64)
+            );
         }
     }
     println!();
@@ -174,88 +183,95 @@ pub(super) fn run(args: &Args) -> Result<()> {
     println!(
         "`cargo xtask {}`; {}, {}",
         options.join(" "),
-        machine::describe(),
+        machine::describe_machine(),
         Zoned::now().date()
     );
     Ok(())
 }
 
-fn machines(args: &Args) -> Vec<Machine> {
-    let kind = Kind { peak: args.kind.peak.or(Some(PEAK)), ..args.kind };
+fn list_machines(args: &Args) -> Vec<TruthMachine> {
+    let base_traits = MachineTraits { peak: args.traits.peak.or(Some(PEAK)), ..args.traits };
     let mut machines = Vec::new();
     for &pauses in &args.pauses {
         for &cpus in &args.cpus {
-            let machine = |&tenants: &u32| Machine { cpus, tenants, pauses, kind };
+            let machine =
+                |&tenants: &u32| TruthMachine { cpus, tenants, pauses, traits: base_traits };
             machines.extend(args.tenants.iter().map(machine));
         }
     }
     let (cpus, tenants) = OF_MORE;
-    let is_there = args.cpus.contains(&cpus) && args.tenants.contains(&tenants);
-    if args.kind == NONE && is_there {
-        let there = MORE.iter().filter(|(pauses, _)| args.pauses.contains(pauses));
-        machines.extend(there.map(|&(pauses, kind)| {
-            let kind = Kind { peak: kind.peak.or(Some(PEAK)), ..kind };
-            Machine { cpus, tenants, pauses, kind }
+    let has_common_size = args.cpus.contains(&cpus) && args.tenants.contains(&tenants);
+    if args.traits == NONE && has_common_size {
+        let more_machines = MORE.iter().filter(|(pauses, _)| args.pauses.contains(pauses));
+        machines.extend(more_machines.map(|&(pauses, listed_traits)| {
+            let extra_traits =
+                MachineTraits { peak: listed_traits.peak.or(Some(PEAK)), ..listed_traits };
+            TruthMachine { cpus, tenants, pauses, traits: extra_traits }
         }));
     }
     machines
 }
 
-fn measure(case: &Case<'_>) -> Result<Figures> {
-    let mut command = target::cargo();
+fn measure_case(case: &TruthCase<'_>) -> Result<TruthFigures> {
+    let mut command = target::cargo_command();
     command.args(["bench", "--locked", "--quiet", "--package=uncore-trace", "--bench=truth", "--"]);
     command.arg(serde_json::to_string(case).context("cannot write the case")?);
-    let text = quietly(&mut command)?;
+    let text = run_quietly(&mut command)?;
     let line = text.lines().find(|line| line.starts_with('{')).context("no result")?;
     serde_json::from_str(line).context("cannot read the result")
 }
 
-impl Figures {
-    fn and(&self, other: &Self) -> Self {
-        let pair = |one: [u32; 2], other: [u32; 2]| [one[0] + other[0], one[1] + other[1]];
+impl TruthFigures {
+    fn sum_with(&self, case_figures: &Self) -> Self {
+        let pair = |left_counts: [u32; 2], right_counts: [u32; 2]| {
+            [left_counts[0] + right_counts[0], left_counts[1] + right_counts[1]]
+        };
         Self {
-            median: self.median + other.median,
-            p95: self.p95 + other.p95,
-            misplaced: self.misplaced + other.misplaced,
-            bill: self.bill + other.bill,
-            said: self.said + other.said,
-            right: self.right + other.right,
-            rms: self.rms + other.rms,
-            few: pair(self.few, other.few),
-            many: pair(self.many, other.many),
-            sure: pair(self.sure, other.sure),
+            median: self.median + case_figures.median,
+            p95: self.p95 + case_figures.p95,
+            misplaced: self.misplaced + case_figures.misplaced,
+            bill: self.bill + case_figures.bill,
+            said: self.said + case_figures.said,
+            right: self.right + case_figures.right,
+            rms: self.rms + case_figures.rms,
+            few: pair(self.few, case_figures.few),
+            many: pair(self.many, case_figures.many),
+            sure: pair(self.sure, case_figures.sure),
             floor: Floor {
-                median: self.floor.median + other.floor.median,
-                misplaced: self.floor.misplaced + other.floor.misplaced,
+                median: self.floor.median + case_figures.floor.median,
+                misplaced: self.floor.misplaced + case_figures.floor.misplaced,
             },
-            cpu_s: self.cpu_s + other.cpu_s,
-            peak_mib: self.peak_mib + other.peak_mib,
+            cpu_s: self.cpu_s + case_figures.cpu_s,
+            peak_mib: self.peak_mib + case_figures.peak_mib,
         }
     }
 }
 
-fn name(machine: &Machine) -> String {
-    let Machine { cpus, tenants, pauses, kind } = machine;
-    let mut parts = vec![format!("{cpus} CPUs"), format!("{tenants} tenants")];
-    parts.extend((*pauses == Pauses::Never).then(|| "never pausing".to_owned()));
-    parts.extend(kind.quota.map(|part| format!("quota of {:.0} %", part * 100.0)));
-    parts.extend(kind.plain.then(|| "plain".to_owned()));
-    parts.extend(kind.group.map(|cpus| format!("counters of {cpus} CPUs")));
-    parts.extend(kind.ports.map(|cpus| format!("ports of {cpus} CPUs")));
-    parts.extend(kind.peak.filter(|peak| *peak != PEAK).map(|peak| format!("peak {peak}")));
-    parts.extend(kind.misses.map(|noise| format!("misses ({noise})")));
-    parts.extend(kind.monitors.map(|most| format!("{most} monitors")));
-    parts.join(", ")
+fn machine_text(machine: &TruthMachine) -> String {
+    let TruthMachine { cpus, tenants, pauses, traits: machine_traits } = machine;
+    let mut words = vec![format!("{cpus} CPUs"), format!("{tenants} tenants")];
+    words.extend((*pauses == Pauses::Never).then(|| "never pausing".to_owned()));
+    words
+        .extend(machine_traits.quota.map(|fraction| format!("quota of {:.0} %", fraction * 100.0)));
+    words.extend(machine_traits.plain.then(|| "plain".to_owned()));
+    words.extend(machine_traits.group.map(|cpus| format!("counters of {cpus} CPUs")));
+    words.extend(machine_traits.ports.map(|cpus| format!("ports of {cpus} CPUs")));
+    words.extend(
+        machine_traits.peak.filter(|peak| *peak != PEAK).map(|peak| format!("peak {peak}")),
+    );
+    words.extend(machine_traits.misses.map(|noise| format!("misses ({noise})")));
+    words.extend(machine_traits.monitors.map(|count| format!("{count} monitors")));
+    words.join(", ")
 }
 
 /// Of the sums over `seeds` cases.
-fn row(machine: &str, method: &str, sum: &Figures, seeds: f64) -> String {
-    let percent = |part: f64| format!("{:.1}", part / seeds * 100.0);
+fn table_row(machine: &str, method: &str, sum: &TruthFigures, seeds: f64) -> String {
+    let percent = |seed_sum: f64| format!("{:.1}", seed_sum / seeds * 100.0);
     let errors = [sum.median, sum.p95, sum.misplaced, sum.bill].map(percent).join(" | ");
     let floor = [sum.floor.median, sum.floor.misplaced].map(percent).join(" / ");
-    let [said, right, rms] = [sum.said, sum.right, sum.rms].map(|part| part / seeds);
+    let [said, right, rms] = [sum.said, sum.right, sum.rms].map(|figure_sum| figure_sum / seeds);
     let [few, many, sure] =
-        [sum.few, sum.many, sum.sure].map(|[its, all]| format!("{its} of {all}"));
+        [sum.few, sum.many, sum.sure].map(|[holding, total]| format!("{holding} of {total}"));
     let (cpu, peak) = (sum.cpu_s / seeds, sum.peak_mib / seeds);
     format!(
         "| {machine} | {method} | {errors} | {floor} | {said:.2} / {right:.2} ({rms:.2}) | {few}, {many} | {sure} | \
@@ -269,11 +285,23 @@ mod tests {
 
     #[test]
     fn a_row_has_means_and_counts_of_all_seeds() {
-        let one = Figures { median: 0.1, few: [3, 4], cpu_s: 1.0, said: 0.5, ..Figures::default() };
-        let two = Figures { median: 0.2, few: [5, 6], cpu_s: 2.0, said: 0.7, ..Figures::default() };
-        let sum = Figures::default().and(&one).and(&two);
+        let one = TruthFigures {
+            median: 0.1,
+            few: [3, 4],
+            cpu_s: 1.0,
+            said: 0.5,
+            ..TruthFigures::default()
+        };
+        let two = TruthFigures {
+            median: 0.2,
+            few: [5, 6],
+            cpu_s: 2.0,
+            said: 0.7,
+            ..TruthFigures::default()
+        };
+        let sum = TruthFigures::default().sum_with(&one).sum_with(&two);
         let expected = "| a | auto | 15.0 | 0.0 | 0.0 | 0.0 | 0.0 / 0.0 | 0.60 / 0.00 (0.00) | \
                         8 of 10, 0 of 0 | 0 of 0 | 1.5 | 0 |";
-        assert_eq!(row("a", "auto", &sum, 2.0), expected);
+        assert_eq!(table_row("a", "auto", &sum, 2.0), expected);
     }
 }

@@ -10,7 +10,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 
 use super::PROGRAMS;
 use crate::apt::Apt;
-use crate::command::{quietly, version};
+use crate::command::{run_quietly, tool_version};
 use crate::lab;
 use crate::lab::kernel::Arch;
 use crate::target;
@@ -22,7 +22,7 @@ const LARGEST: u64 = 20_000_000;
 pub(super) const PROFILE: &str = "dist";
 
 /// Names for one architecture.
-struct Names {
+struct ArchNames {
     /// Rust's target.
     target: &'static str,
     /// Prefix of the names of the cross compiler and tools.
@@ -31,14 +31,14 @@ struct Names {
     package: &'static str,
 }
 
-fn names(arch: Arch) -> Names {
+fn arch_names(arch: Arch) -> ArchNames {
     match arch {
-        Arch::Amd64 => Names {
+        Arch::Amd64 => ArchNames {
             target: "x86_64-unknown-linux-musl",
             tools: "x86_64-linux-gnu-",
             package: "gcc-x86-64-linux-gnu",
         },
-        Arch::Arm64 => Names {
+        Arch::Arm64 => ArchNames {
             target: "aarch64-unknown-linux-musl",
             tools: "aarch64-linux-gnu-",
             package: "gcc-aarch64-linux-gnu",
@@ -48,33 +48,33 @@ fn names(arch: Arch) -> Names {
 
 /// Rust's target of an architecture.
 pub(super) fn target_of(arch: Arch) -> &'static str {
-    names(arch).target
+    arch_names(arch).target
 }
 
 /// Builds the programs; returns their directory.
-pub(super) fn build(arch: Arch, apt: &Apt) -> Result<PathBuf> {
-    let Names { target, tools, package } = names(arch);
+pub(super) fn build_programs(arch: Arch, apt: &Apt) -> Result<PathBuf> {
+    let ArchNames { target, tools, package } = arch_names(arch);
     let compiler = format!("{tools}gcc");
-    if version(&compiler).is_err() {
-        apt.install(&[package])?;
+    if tool_version(&compiler).is_err() {
+        apt.install_packages(&[package])?;
     }
     add_target(target)?;
     let headers = lab::musl_headers(arch)?;
-    let own = quietly(Command::new(&compiler).arg("-print-file-name=include"))?;
-    let (own, headers) = (own.trim(), headers.display());
+    let compiler_headers = run_quietly(Command::new(&compiler).arg("-print-file-name=include"))?;
+    let (compiler_headers, headers) = (compiler_headers.trim(), headers.display());
     let upper = target.to_uppercase().replace('-', "_");
-    let build = target::dir()?;
-    let status = target::cargo()
+    let build = target::target_dir()?;
+    let status = target::cargo_command()
         .args(["build", "--locked", "--quiet", "--profile", PROFILE, "--target", target])
         .args(PROGRAMS.iter().flat_map(|program| ["--package", program]))
         .env("CARGO_TARGET_DIR", &build)
         .env(format!("CARGO_TARGET_{upper}_LINKER"), &compiler)
-        .env(format!("CARGO_TARGET_{upper}_RUSTFLAGS"), flags()?)
+        .env(format!("CARGO_TARGET_{upper}_RUSTFLAGS"), rustc_flags()?)
         .env(format!("CC_{}", target.replace('-', "_")), &compiler)
         // The compiler's default headers are those of glibc.
         .env(
             format!("CFLAGS_{}", target.replace('-', "_")),
-            format!("-nostdinc -isystem {headers} -isystem {own}"),
+            format!("-nostdinc -isystem {headers} -isystem {compiler_headers}"),
         )
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
@@ -86,13 +86,13 @@ pub(super) fn build(arch: Arch, apt: &Apt) -> Result<PathBuf> {
 
 /// Flags of rustc: a static program without local paths, linked by the lld that rustup installs.
 /// lld merges identical functions and packs relocations, which makes the program smaller.
-fn flags() -> Result<String> {
+fn rustc_flags() -> Result<String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     let home = home.context("neither CARGO_HOME nor HOME is set")?;
     let mut rustc = Command::new("rustc");
     rustc.current_dir(workspace_root()).args(["--print", "target-libdir"]);
-    let linker = Path::new(quietly(&mut rustc)?.trim()).with_file_name("bin/gcc-ld");
+    let linker = Path::new(run_quietly(&mut rustc)?.trim()).with_file_name("bin/gcc-ld");
     ensure!(
         linker.is_dir(),
         "this Rust toolchain has no linker in {}: use one from rustup",
@@ -111,13 +111,13 @@ fn flags() -> Result<String> {
 fn add_target(target: &str) -> Result<()> {
     let mut rustc = Command::new("rustc");
     rustc.current_dir(workspace_root()).args(["--print", "target-libdir", "--target", target]);
-    let dir = quietly(&mut rustc)?;
+    let dir = run_quietly(&mut rustc)?;
     if Path::new(dir.trim()).is_dir() {
         return Ok(());
     }
     let mut rustup = Command::new("rustup");
     rustup.current_dir(workspace_root()).args(["target", "add", target]);
-    quietly(&mut rustup).map(drop).with_context(|| {
+    run_quietly(&mut rustup).map(drop).with_context(|| {
         format!(
             "this Rust toolchain has no standard library for {target}: install it as your \
              distribution documents"
@@ -126,20 +126,25 @@ fn add_target(target: &str) -> Result<()> {
 }
 
 /// Puts a built program, stripped, and its debug file into `dir`; returns the program's path.
-pub(super) fn split(arch: Arch, program: &str, built: &Path, dir: &Path) -> Result<PathBuf> {
-    let tool = |name: &str| Command::new(format!("{}{name}", names(arch).tools));
+pub(super) fn split_debug_info(
+    arch: Arch,
+    program: &str,
+    built: &Path,
+    dir: &Path,
+) -> Result<PathBuf> {
+    let tool = |name: &str| Command::new(format!("{}{name}", arch_names(arch).tools));
     let built = &built.join(program);
-    let name = format!("{program}-{}-{}", env!("CARGO_PKG_VERSION"), arch.uname());
+    let name = format!("{program}-{}-{}", env!("CARGO_PKG_VERSION"), arch.uname_machine());
     let (program, debug) = (dir.join(&name), dir.join(format!("{name}.debug")));
-    quietly(
+    run_quietly(
         tool("objcopy")
             .args(["--only-keep-debug", "--compress-debug-sections"])
             .args([built, &debug]),
     )?;
-    quietly(tool("strip").args(["--strip-all", "-o"]).args([&program, built]))?;
+    run_quietly(tool("strip").args(["--strip-all", "-o"]).args([&program, built]))?;
     // Name and checksum of the debug file, which debuggers look for beside the program.
     let link = format!("--add-gnu-debuglink={}", debug.display());
-    quietly(tool("objcopy").arg(link).arg(&program))?;
+    run_quietly(tool("objcopy").arg(link).arg(&program))?;
     let size = |path: &Path| {
         let data = fs::metadata(path);
         data.map(|data| data.len()).with_context(|| format!("cannot find {}", path.display()))

@@ -23,13 +23,13 @@ const OWN: [(&str, &str); 2] = [
 
 /// The part of the output of `cargo metadata` that is used.
 #[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
+struct LicenceMetadata {
+    packages: Vec<LicencePackage>,
     resolve: Resolve,
 }
 
 #[derive(Deserialize)]
-struct Package {
+struct LicencePackage {
     id: String,
     name: String,
     version: String,
@@ -52,29 +52,29 @@ struct Node {
 #[derive(Deserialize)]
 struct Dependency {
     pkg: String,
-    dep_kinds: Vec<Kind>,
+    dep_kinds: Vec<DependencyKind>,
 }
 
 #[derive(Deserialize)]
-struct Kind {
+struct DependencyKind {
     kind: Option<String>,
 }
 
 /// The licences of all linked packages for a target. Fails if a package has neither a licence text
 /// nor the name of one.
-pub(super) fn text(target: &str) -> Result<String> {
-    let output = target::cargo()
+pub(super) fn licence_text(target: &str) -> Result<String> {
+    let output = target::cargo_command()
         .args(["metadata", "--locked", "--format-version=1", "--filter-platform", target])
         .output()
         .context("cannot run cargo metadata")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
-    let metadata: Metadata = serde_json::from_slice(&output.stdout)
+    let metadata: LicenceMetadata = serde_json::from_slice(&output.stdout)
         .context("cannot read the output of cargo metadata")?;
     let mut linked = BTreeSet::new();
     for program in PROGRAMS {
-        linked.extend(self::linked(&metadata, program)?);
+        linked.extend(linked_packages(&metadata, program)?);
     }
-    let mut packages: Vec<&Package> = metadata
+    let mut packages: Vec<&LicencePackage> = metadata
         .packages
         .iter()
         .filter(|package| package.source.is_some() && linked.contains(package.id.as_str()))
@@ -86,9 +86,9 @@ pub(super) fn text(target: &str) -> Result<String> {
     let mut list =
         String::from("Packages that uncore-trace is linked with, and their licences:\n\n");
     for package in packages {
-        let Package { name, version, license, .. } = package;
+        let LicencePackage { name, version, license, .. } = package;
         let license = license.as_deref();
-        let texts = texts(package.manifest_path.parent().unwrap_or(Path::new("/")))?;
+        let texts = read_licence_texts(package.manifest_path.parent().unwrap_or(Path::new("/")))?;
         ensure!(license.is_some() || !texts.is_empty(), "{name} {version} has no licence");
         writeln!(list, "{name} {version}: {}", license.unwrap_or("see below"))?;
         for text in texts {
@@ -96,16 +96,16 @@ pub(super) fn text(target: &str) -> Result<String> {
         }
     }
     writeln!(list, "musl (the C library): MIT\nthe standard library of Rust: MIT OR Apache-2.0")?;
-    for (what, path) in OWN {
+    for (source_name, path) in OWN {
         let path = workspace_root().join(path);
-        let all =
+        let file_text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         // In a data file, the notice is the text before the first section.
-        let notice = all.split("\n[").next().unwrap_or_default();
-        of_text.insert(notice.to_owned(), vec![what.to_owned()]);
+        let notice = file_text.split("\n[").next().unwrap_or_default();
+        of_text.insert(notice.to_owned(), vec![source_name.to_owned()]);
     }
     let mut texts: Vec<_> = of_text.into_iter().collect();
-    texts.sort_by(|one, other| one.1.cmp(&other.1));
+    texts.sort_by(|first_entry, second_entry| first_entry.1.cmp(&second_entry.1));
     for (text, names) in texts {
         write!(list, "\n{}\n{}:\n\n{}\n", "-".repeat(79), names.join(", "), text.trim())?;
     }
@@ -114,36 +114,41 @@ pub(super) fn text(target: &str) -> Result<String> {
 
 /// The ids of a package and of all packages that are linked into it, without build and dev
 /// dependencies.
-fn linked<'a>(metadata: &'a Metadata, name: &str) -> Result<BTreeSet<&'a str>> {
-    let first = metadata.packages.iter().find(|it| it.name == name && it.source.is_none());
-    let first = first.with_context(|| format!("cargo metadata has no package {name}"))?;
+fn linked_packages<'a>(metadata: &'a LicenceMetadata, name: &str) -> Result<BTreeSet<&'a str>> {
+    let root_package = metadata
+        .packages
+        .iter()
+        .find(|candidate| candidate.name == name && candidate.source.is_none());
+    let root_package =
+        root_package.with_context(|| format!("cargo metadata has no package {name}"))?;
     let nodes: BTreeMap<&str, &Node> =
         metadata.resolve.nodes.iter().map(|node| (node.id.as_str(), node)).collect();
-    let (mut found, mut next) = (BTreeSet::new(), vec![first.id.as_str()]);
-    while let Some(id) = next.pop() {
-        if !found.insert(id) {
+    let (mut linked_ids, mut pending_ids) = (BTreeSet::new(), vec![root_package.id.as_str()]);
+    while let Some(id) = pending_ids.pop() {
+        if !linked_ids.insert(id) {
             continue;
         }
         let deps = nodes.get(id).into_iter().flat_map(|node| &node.deps);
-        let normal = deps.filter(|dep| dep.dep_kinds.iter().any(|kind| kind.kind.is_none()));
-        next.extend(normal.map(|dep| dep.pkg.as_str()));
+        let normal =
+            deps.filter(|dep| dep.dep_kinds.iter().any(|dep_kind| dep_kind.kind.is_none()));
+        pending_ids.extend(normal.map(|dep| dep.pkg.as_str()));
     }
-    Ok(found)
+    Ok(linked_ids)
 }
 
 /// The licence texts in the directory of a package.
-fn texts(dir: &Path) -> Result<Vec<String>> {
+fn read_licence_texts(dir: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
-    let mut found = Vec::new();
+    let mut licence_texts = Vec::new();
     for entry in entries {
         let path = entry.with_context(|| format!("cannot list {}", dir.display()))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
         if path.is_file() && NAMES.iter().any(|begin| name.starts_with(begin)) {
             let bytes = fs::read(&path);
             let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
-            found.push(String::from_utf8_lossy(&bytes).trim().to_owned());
+            licence_texts.push(String::from_utf8_lossy(&bytes).trim().to_owned());
         }
     }
-    found.sort();
-    Ok(found)
+    licence_texts.sort();
+    Ok(licence_texts)
 }

@@ -28,14 +28,14 @@ mod sbom;
 pub(crate) struct Args {
     /// Build only for this architecture, amd64 or arm64 (may be repeated) [default: both; with
     /// --check, that of this machine]
-    #[arg(long, value_name = "ARCH", value_parser = arch)]
+    #[arg(long, value_name = "ARCH", value_parser = parse_arch)]
     arch: Vec<Arch>,
     /// Install, render and run the result
     #[arg(long)]
     check: bool,
 }
 
-fn arch(text: &str) -> Result<Arch> {
+fn parse_arch(text: &str) -> Result<Arch> {
     match text {
         "amd64" => Ok(Arch::Amd64),
         "arm64" => Ok(Arch::Arm64),
@@ -49,7 +49,7 @@ const PROGRAMS: [&str; 2] = ["uncore-trace", "uncore-trace-upload"];
 
 /// The files of one architecture.
 #[derive(Debug)]
-struct Made {
+struct ReleaseFiles {
     arch: Arch,
     /// In the order of [`PROGRAMS`].
     programs: [PathBuf; 2],
@@ -60,57 +60,60 @@ struct Made {
 /// Builds everything, and tests it with `--check`.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let apt = Apt::new();
-    let own = own()?;
+    let machine_arch = local_arch()?;
     let mut archs = match (args.arch.as_slice(), args.check) {
-        ([], true) => vec![own],
+        ([], true) => vec![machine_arch],
         ([], false) => vec![Arch::Amd64, Arch::Arm64],
         (asked, _) => asked.to_vec(),
     };
     // This machine's architecture comes first: its program prints the completions without
     // emulation.
-    archs.sort_by_key(|arch| *arch != own);
-    let dir = target::dir()?.join("dist/made");
-    empty(&dir)?;
-    let mut made = Vec::new();
+    archs.sort_by_key(|arch| *arch != machine_arch);
+    let dir = target::target_dir()?.join("dist/made");
+    empty_dir(&dir)?;
+    let mut releases = Vec::new();
     for arch in archs {
-        made.push(make(arch, &dir, &apt)?);
+        releases.push(build_release(arch, &dir, &apt)?);
     }
-    let image = made.first().context("no architecture was asked for")?;
-    packages::image(image.arch, &image.programs, &dir.join("image"))?;
-    packages::digests(&dir)?;
+    let image = releases.first().context("no architecture was asked for")?;
+    packages::stage_image(image.arch, &image.programs, &dir.join("image"))?;
+    packages::write_digests(&dir)?;
     println!("dist: all files are in {}", dir.display());
     if args.check {
-        check::run(&made, &dir, &apt)?;
+        check::run(&releases, &dir, &apt)?;
     }
     Ok(())
 }
 
-fn make(arch: Arch, dir: &Path, apt: &Apt) -> Result<Made> {
-    let name = arch.debian();
-    let built = timed(&format!("{name}: built"), || binary::build(arch, apt))?;
-    let [tracer, uploader] = PROGRAMS.map(|program| binary::split(arch, program, &built, dir));
+fn build_release(arch: Arch, dir: &Path, apt: &Apt) -> Result<ReleaseFiles> {
+    let name = arch.debian_name();
+    let built = time_step(&format!("{name}: built"), || binary::build_programs(arch, apt))?;
+    let [tracer, uploader] =
+        PROGRAMS.map(|program| binary::split_debug_info(arch, program, &built, dir));
     let programs = [tracer?, uploader?];
-    packages::stage(arch, &programs, dir)?;
-    timed(&format!("{name}: listed what is linked"), || sbom::write(arch, dir))?;
-    let (deb, rpm) = timed(&format!("{name}: packed"), || packages::pack(arch, dir))?;
+    packages::stage_files(arch, &programs, dir)?;
+    time_step(&format!("{name}: listed what is linked"), || sbom::write_sboms(arch, dir))?;
+    let (deb, rpm) = time_step(&format!("{name}: packed"), || packages::make_packages(arch, dir))?;
     for path in [&deb, &rpm] {
         let bytes = fs::metadata(path).map_or(0, |data| data.len());
         println!("dist: {}: {:.1} MB", path.display(), bytes as f64 / 1e6);
     }
-    Ok(Made { arch, programs, deb, rpm })
+    Ok(ReleaseFiles { arch, programs, deb, rpm })
 }
 
 /// The architecture of this machine.
-fn own() -> Result<Arch> {
+fn local_arch() -> Result<Arch> {
     match env::consts::ARCH {
         "x86_64" => Ok(Arch::Amd64),
         "aarch64" => Ok(Arch::Arm64),
-        other => bail!("no programs are distributed for {other}: run this on x86_64 or aarch64"),
+        unsupported => {
+            bail!("no programs are distributed for {unsupported}: run this on x86_64 or aarch64")
+        }
     }
 }
 
 /// Creates the directory, or removes its content.
-fn empty(dir: &Path) -> Result<()> {
+fn empty_dir(dir: &Path) -> Result<()> {
     if dir.exists() {
         fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
     }
@@ -118,9 +121,9 @@ fn empty(dir: &Path) -> Result<()> {
 }
 
 /// Runs a step and prints how long it took.
-fn timed<T>(what: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
+fn time_step<T>(title: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
     let started = Instant::now();
-    let done = step().with_context(|| what.split(':').next().unwrap_or(what).to_owned())?;
-    println!("dist: {what} ({:.0} s)", started.elapsed().as_secs_f64());
+    let done = step().with_context(|| title.split(':').next().unwrap_or(title).to_owned())?;
+    println!("dist: {title} ({:.0} s)", started.elapsed().as_secs_f64());
     Ok(done)
 }

@@ -16,7 +16,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 use super::PROGRAMS;
 use super::binary::{PROFILE, target_of};
 use super::licences;
-use crate::command::{quietly, succeed, version_of};
+use crate::command::{run_checked, run_quietly, version_of};
 use crate::lab::kernel::Arch;
 use crate::target;
 
@@ -44,19 +44,19 @@ pub(super) struct Tool {
 impl Tool {
     /// Path of its program. Exactly this version is installed, because other versions write
     /// different packages.
-    pub(super) fn program(&self) -> Result<PathBuf> {
-        let root = target::dir()?.join("dist/tools");
+    pub(super) fn installed_program(&self) -> Result<PathBuf> {
+        let root = target::target_dir()?.join("dist/tools");
         let path = root.join("bin").join(self.name);
         let mut command = Command::new(&path);
         command.args(self.subcommand);
-        let found = version_of(command).unwrap_or_default();
-        if found.split(' ').next_back() == Some(self.version) {
+        let installed_version = version_of(command).unwrap_or_default();
+        if installed_version.split(' ').next_back() == Some(self.version) {
             return Ok(path);
         }
         println!("dist: installing {} {}", self.name, self.version);
         // Low optimization halves the time to build the tool, which itself runs only for seconds.
-        succeed(
-            target::cargo()
+        run_checked(
+            target::cargo_command()
                 .args(["install", "--locked", "--quiet", "--force", self.name])
                 .args(["--version", self.version, "--root"])
                 .arg(&root)
@@ -69,39 +69,41 @@ impl Tool {
 }
 
 /// Puts the programs and the generated files where the packaging tools find them.
-pub(super) fn stage(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Result<()> {
-    let staged = staged(arch)?;
-    super::empty(&staged)?;
-    install(programs, &staged)?;
+pub(super) fn stage_files(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Result<()> {
+    let staged = staging_dir(arch)?;
+    super::empty_dir(&staged)?;
+    install_programs(programs, &staged)?;
     let completions = dir.join("completions");
     if !completions.exists() {
-        self::completions(arch, &programs[0], &completions)?;
+        write_completions(arch, &programs[0], &completions)?;
     }
-    for name in files(&completions)? {
-        copy(&completions.join(&name), &staged.join(&name))?;
+    for name in file_names(&completions)? {
+        copy_file(&completions.join(&name), &staged.join(&name))?;
     }
-    copy(&workspace_root().join(CONFIG), &staged.join("agent.toml"))?;
-    changelogs(&staged)?;
-    let licences = licences::text(target_of(arch))?;
-    write(&staged.join("third-party-licences.txt"), &licences)
+    copy_file(&workspace_root().join(CONFIG), &staged.join("agent.toml"))?;
+    write_changelogs(&staged)?;
+    let licences = licences::licence_text(target_of(arch))?;
+    write_file(&staged.join("third-party-licences.txt"), &licences)
 }
 
 /// Writes the lists of changes that a Debian package has: that of the program, and Debian's own
 /// with one entry.
-fn changelogs(staged: &Path) -> Result<()> {
+fn write_changelogs(staged: &Path) -> Result<()> {
     let manifest = workspace_root().join("uncore-trace/Cargo.toml");
     let text = fs::read_to_string(&manifest)
         .with_context(|| format!("cannot read {}", manifest.display()))?;
     let manifest: toml::Table = text.parse().context("cannot parse the manifest")?;
     let package = manifest.get("package");
-    let maintainer =
-        package.and_then(|it| it.get("metadata")?.get("deb")?.get("maintainer")?.as_str());
+    let maintainer = package.and_then(|manifest_table| {
+        manifest_table.get("metadata")?.get("deb")?.get("maintainer")?.as_str()
+    });
     let time = commit_time().and_then(|time| time.parse().ok()).unwrap_or_default();
     let time = jiff::Timestamp::from_second(time).context("the commit has no time")?;
-    let (own, debian) = (staged.join("changelog"), staged.join("changelog.Debian"));
-    copy(&workspace_root().join("CHANGELOG.md"), &own)?;
-    write(
-        &debian,
+    let (program_changes, debian_changes) =
+        (staged.join("changelog"), staged.join("changelog.Debian"));
+    copy_file(&workspace_root().join("CHANGELOG.md"), &program_changes)?;
+    write_file(
+        &debian_changes,
         &format!(
             "uncore-trace ({}-1) unstable; urgency=medium\n\n  * The changes are in \
              changelog.gz.\n\n -- {}  {}\n",
@@ -110,57 +112,61 @@ fn changelogs(staged: &Path) -> Result<()> {
             time.strftime("%a, %d %b %Y %H:%M:%S +0000"),
         ),
     )?;
-    quietly(Command::new("gzip").args(["--best", "--no-name", "--force"]).args([own, debian]))
-        .map(drop)
+    run_quietly(
+        Command::new("gzip")
+            .args(["--best", "--no-name", "--force"])
+            .args([program_changes, debian_changes]),
+    )
+    .map(drop)
 }
 
 /// Writes the completions for each shell. A program of another architecture is emulated.
-fn completions(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
+fn write_completions(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     for (shell, name) in
         [("bash", "uncore-trace.bash"), ("zsh", "_uncore-trace"), ("fish", "uncore-trace.fish")]
     {
         let mut command = Command::new(program);
-        if arch != super::own()? {
-            command = Command::new(format!("qemu-{}-static", arch.uname()));
+        if arch != super::local_arch()? {
+            command = Command::new(format!("qemu-{}-static", arch.uname_machine()));
             command.arg(program);
         }
-        let text = quietly(command.args(["completions", shell]))?;
-        write(&dir.join(name), &text)?;
+        let text = run_quietly(command.args(["completions", shell]))?;
+        write_file(&dir.join(name), &text)?;
     }
     Ok(())
 }
 
-fn staged(arch: Arch) -> Result<PathBuf> {
-    Ok(target::dir()?.join(target_of(arch)).join(PROFILE).join("packaged"))
+fn staging_dir(arch: Arch) -> Result<PathBuf> {
+    Ok(target::target_dir()?.join(target_of(arch)).join(PROFILE).join("packaged"))
 }
 
 /// Makes both packages.
-pub(super) fn pack(arch: Arch, dir: &Path) -> Result<(PathBuf, PathBuf)> {
+pub(super) fn make_packages(arch: Arch, dir: &Path) -> Result<(PathBuf, PathBuf)> {
     pack_as(arch, dir, &[], &[])
 }
 
 /// Makes both packages of the version [`NEWER`], with another configuration: for tests of upgrades.
-pub(super) fn newer(arch: Arch) -> Result<(PathBuf, PathBuf)> {
-    let dir = target::dir()?.join("dist/newer");
-    super::empty(&dir)?;
-    let config = staged(arch)?.join("agent.toml");
+pub(super) fn make_newer_packages(arch: Arch) -> Result<(PathBuf, PathBuf)> {
+    let dir = target::target_dir()?.join("dist/newer");
+    super::empty_dir(&dir)?;
+    let config = staging_dir(arch)?.join("agent.toml");
     let text =
         fs::read_to_string(&config).with_context(|| format!("cannot read {}", config.display()))?;
-    write(&config, &format!("{text}# A newer version.\n"))?;
+    write_file(&config, &format!("{text}# A newer version.\n"))?;
     let version = format!("version = \"{NEWER}\"");
     let of_deb = ["--fast", "--deb-version", &format!("{NEWER}-1")];
-    let made = pack_as(arch, &dir, &of_deb, &["-s", &version]);
-    write(&config, &text)?;
-    made
+    let new_packages = pack_as(arch, &dir, &of_deb, &["-s", &version]);
+    write_file(&config, &text)?;
+    new_packages
 }
 
 /// Makes both packages with more options of the tools.
 fn pack_as(arch: Arch, dir: &Path, of_deb: &[&str], of_rpm: &[&str]) -> Result<(PathBuf, PathBuf)> {
-    let target_dir = target::dir()?;
+    let target_dir = target::target_dir()?;
     let time = commit_time();
     let run = |tool: &Tool| -> Result<Command> {
-        let mut command = Command::new(tool.program()?);
+        let mut command = Command::new(tool.installed_program()?);
         command
             .current_dir(workspace_root())
             .args(["--package", "uncore-trace", "--profile", PROFILE, "--target", target_of(arch)])
@@ -172,12 +178,13 @@ fn pack_as(arch: Arch, dir: &Path, of_deb: &[&str], of_rpm: &[&str]) -> Result<(
         }
         Ok(command)
     };
-    quietly(run(&CARGO_DEB)?.args(["--no-build", "--no-strip", "--locked"]).args(of_deb))?;
+    run_quietly(run(&CARGO_DEB)?.args(["--no-build", "--no-strip", "--locked"]).args(of_deb))?;
     let mut rpm = run(&CARGO_RPM)?;
     rpm.args(of_rpm).args(["--auto-req", "no", "--target-dir"]).arg(&target_dir);
-    quietly(&mut rpm)?;
-    let [deb, rpm] = [format!("_{}.deb", arch.debian()), format!(".{}.rpm", arch.uname())];
-    Ok((ending(dir, &deb)?, ending(dir, &rpm)?))
+    run_quietly(&mut rpm)?;
+    let [deb, rpm] =
+        [format!("_{}.deb", arch.debian_name()), format!(".{}.rpm", arch.uname_machine())];
+    Ok((find_by_ending(dir, &deb)?, find_by_ending(dir, &rpm)?))
 }
 
 /// Time of the last commit, s since 1970, if git knows it: the timestamp in the packages, so that
@@ -185,35 +192,39 @@ fn pack_as(arch: Arch, dir: &Path, of_deb: &[&str], of_rpm: &[&str]) -> Result<(
 pub(super) fn commit_time() -> Option<String> {
     let mut git = Command::new("git");
     git.current_dir(workspace_root()).args(["log", "-1", "--format=%ct"]);
-    let time = quietly(&mut git).unwrap_or_default();
+    let time = run_quietly(&mut git).unwrap_or_default();
     (!time.trim().is_empty()).then(|| time.trim().to_owned())
 }
 
 /// The only file in a directory whose name ends in `end`.
-fn ending(dir: &Path, end: &str) -> Result<PathBuf> {
-    let found: Vec<String> = files(dir)?.into_iter().filter(|name| name.ends_with(end)).collect();
-    ensure!(found.len() == 1, "{} should have one *{end}, and has {found:?}", dir.display());
-    Ok(dir.join(found.concat()))
+fn find_by_ending(dir: &Path, end: &str) -> Result<PathBuf> {
+    let names: Vec<String> =
+        file_names(dir)?.into_iter().filter(|name| name.ends_with(end)).collect();
+    ensure!(names.len() == 1, "{} should have one *{end}, and has {names:?}", dir.display());
+    Ok(dir.join(names.concat()))
 }
 
 /// Puts the files that `packaging/Containerfile` copies into `dir`.
-pub(super) fn image(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Result<()> {
+pub(super) fn stage_image(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> Result<()> {
     let doc = dir.join("doc");
     fs::create_dir_all(&doc).with_context(|| format!("cannot create {}", doc.display()))?;
     let root = workspace_root();
-    install(programs, dir)?;
-    copy(&root.join(CONFIG), &dir.join("agent.toml"))?;
-    copy(Path::new(CERTIFICATES), &dir.join("ca-certificates.crt"))?;
+    install_programs(programs, dir)?;
+    copy_file(&root.join(CONFIG), &dir.join("agent.toml"))?;
+    copy_file(Path::new(CERTIFICATES), &dir.join("ca-certificates.crt"))?;
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
-        copy(&root.join(name), &doc.join(name))?;
+        copy_file(&root.join(name), &doc.join(name))?;
     }
-    copy(&staged(arch)?.join("third-party-licences.txt"), &doc.join("third-party-licences.txt"))
+    copy_file(
+        &staging_dir(arch)?.join("third-party-licences.txt"),
+        &doc.join("third-party-licences.txt"),
+    )
 }
 
 /// Writes the digests of all files to `SHA256SUMS`, in the format of `sha256sum --check`.
-pub(super) fn digests(dir: &Path) -> Result<()> {
+pub(super) fn write_digests(dir: &Path) -> Result<()> {
     let mut text = String::new();
-    for name in files(dir)? {
+    for name in file_names(dir)? {
         let path = dir.join(&name);
         let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         for byte in Sha256::digest(&bytes) {
@@ -221,11 +232,11 @@ pub(super) fn digests(dir: &Path) -> Result<()> {
         }
         writeln!(text, "  {name}").context("cannot write a digest")?;
     }
-    write(&dir.join("SHA256SUMS"), &text)
+    write_file(&dir.join("SHA256SUMS"), &text)
 }
 
 /// The names of the files in a directory, sorted.
-fn files(dir: &Path) -> Result<Vec<String>> {
+fn file_names(dir: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
     let mut names = Vec::new();
     for entry in entries {
@@ -239,16 +250,16 @@ fn files(dir: &Path) -> Result<Vec<String>> {
 }
 
 /// Copies the programs into a directory under their installed names.
-fn install(programs: &[PathBuf; 2], dir: &Path) -> Result<()> {
-    PROGRAMS.iter().zip(programs).try_for_each(|(name, from)| copy(from, &dir.join(name)))
+fn install_programs(programs: &[PathBuf; 2], dir: &Path) -> Result<()> {
+    PROGRAMS.iter().zip(programs).try_for_each(|(name, from)| copy_file(from, &dir.join(name)))
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::copy(from, to)
+fn copy_file(source: &Path, destination: &Path) -> Result<()> {
+    fs::copy(source, destination)
         .map(drop)
-        .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
+        .with_context(|| format!("cannot copy {} to {}", source.display(), destination.display()))
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
+fn write_file(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -11,7 +11,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 use super::PROGRAMS;
 use super::binary::target_of;
 use super::packages::{Tool, commit_time};
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::lab::kernel::Arch;
 use crate::target;
 
@@ -23,7 +23,7 @@ const NAME: &str = "sbom.cdx";
 
 /// The part of the output of `cargo metadata` that is used.
 #[derive(Deserialize)]
-struct Metadata {
+struct MemberMetadata {
     packages: Vec<Member>,
 }
 
@@ -35,9 +35,9 @@ struct Member {
 }
 
 /// Writes the list of each program of an architecture into `dir`.
-pub(super) fn write(arch: Arch, dir: &Path) -> Result<()> {
+pub(super) fn write_sboms(arch: Arch, dir: &Path) -> Result<()> {
     let root = workspace_root();
-    let mut command = Command::new(CARGO_CYCLONEDX.program()?);
+    let mut command = Command::new(CARGO_CYCLONEDX.installed_program()?);
     command
         .current_dir(&root)
         .args(CARGO_CYCLONEDX.subcommand)
@@ -47,37 +47,38 @@ pub(super) fn write(arch: Arch, dir: &Path) -> Result<()> {
     if let Some(time) = commit_time() {
         command.env("SOURCE_DATE_EPOCH", time);
     }
-    quietly(&mut command)?;
+    run_quietly(&mut command)?;
     let mut written = 0;
     // The tool writes a file beside the manifest of each package of the repository.
-    for Member { name, manifest_path } in members()? {
-        let made = manifest_path.with_file_name(format!("{NAME}.json"));
+    for Member { name, manifest_path } in workspace_members()? {
+        let tool_output = manifest_path.with_file_name(format!("{NAME}.json"));
         if PROGRAMS.contains(&name.as_str()) {
-            let text = fs::read_to_string(&made)
-                .with_context(|| format!("cannot read {}", made.display()))?;
+            let text = fs::read_to_string(&tool_output)
+                .with_context(|| format!("cannot read {}", tool_output.display()))?;
             // Replaces local paths, as in the program.
             let text = text.replace(&root.display().to_string(), "/uncore-trace");
             let version = env!("CARGO_PKG_VERSION");
-            let path = dir.join(format!("{name}-{version}-{}.cdx.json", arch.uname()));
+            let path = dir.join(format!("{name}-{version}-{}.cdx.json", arch.uname_machine()));
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
             written += 1;
         }
-        if made.exists() {
-            fs::remove_file(&made).with_context(|| format!("cannot remove {}", made.display()))?;
+        if tool_output.exists() {
+            fs::remove_file(&tool_output)
+                .with_context(|| format!("cannot remove {}", tool_output.display()))?;
         }
     }
     ensure!(written == PROGRAMS.len(), "not all of {PROGRAMS:?} are packages");
     Ok(())
 }
 
-fn members() -> Result<Vec<Member>> {
-    let mut cargo = target::cargo();
+fn workspace_members() -> Result<Vec<Member>> {
+    let mut cargo = target::cargo_command();
     let output = cargo
         .args(["metadata", "--locked", "--no-deps", "--format-version", "1"])
         .output()
         .context("cannot run cargo metadata")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
-    let metadata: Metadata = serde_json::from_slice(&output.stdout)
+    let metadata: MemberMetadata = serde_json::from_slice(&output.stdout)
         .context("cannot read the output of cargo metadata")?;
     Ok(metadata.packages)
 }

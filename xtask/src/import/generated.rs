@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 /// What the script of the directory's vendor prints; `arch` is `tools/perf/pmu-events/arch`.
-pub(super) fn metrics(arch: &Path, folder: &str) -> Result<Vec<Value>> {
+pub(super) fn generated_metrics(arch: &Path, folder: &str) -> Result<Vec<Value>> {
     let script = if folder.starts_with("amd") { "amd_metrics.py" } else { "intel_metrics.py" };
     let path = arch.join("..").join(script);
     let mut command = Command::new("python3");
@@ -23,17 +23,17 @@ pub(super) fn metrics(arch: &Path, folder: &str) -> Result<Vec<Value>> {
         .with_context(|| format!("{script} {folder} prints no list of metrics"))?;
     for metric in &mut metrics {
         if let Some(Value::String(expression)) = metric.get_mut("MetricExpr") {
-            *expression = escaped(expression);
+            *expression = escape_terms(expression);
         }
     }
     Ok(metrics)
 }
 
 /// The expression with a backslash before each `=` and `,` of terms, as the JSON files have it.
-fn escaped(expression: &str) -> String {
-    let is_terms = |at: usize| at % 2 == 1;
-    let pieces = expression.split('@').enumerate().map(|(at, piece)| {
-        let plain = piece.contains('\\') || !is_terms(at);
+fn escape_terms(expression: &str) -> String {
+    let is_terms = |index: usize| index % 2 == 1;
+    let pieces = expression.split('@').enumerate().map(|(index, piece)| {
+        let plain = piece.contains('\\') || !is_terms(index);
         if plain { piece.to_owned() } else { piece.replace('=', "\\=").replace(',', "\\,") }
     });
     pieces.collect::<Vec<_>>().join("@")
@@ -41,11 +41,11 @@ fn escaped(expression: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::escaped;
+    use super::escape_terms;
 
     #[test]
     fn terms_are_written_as_in_the_tables() {
-        let made = escaped(r"max(A@umask=1,name=B@, power@energy\-pkg@) = C");
+        let made = escape_terms(r"max(A@umask=1,name=B@, power@energy\-pkg@) = C");
         assert_eq!(made, r"max(A@umask\=1\,name\=B@, power@energy\-pkg@) = C");
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::perf::Lines;
-use super::{Key, metrics, text};
+use super::{PmuEventKey, metrics, text_field};
 
 /// Words of expressions that are no events.
 const WORDS: [&str; 10] = [
@@ -24,13 +24,16 @@ const WORDS: [&str; 10] = [
 
 /// The word of `REASONS` in `catalog/vendor.rs` for a metric that is not imported; `events` are
 /// those of uncore PMUs.
-pub(super) fn reason(expression: &str, events: &BTreeMap<Key, String>) -> &'static str {
+pub(super) fn left_out_reason(
+    expression: &str,
+    events: &BTreeMap<PmuEventKey, String>,
+) -> &'static str {
     let is_event = |word: &String| {
         let is_name = word.starts_with(|c: char| c.is_ascii_alphabetic());
         is_name && !WORDS.contains(&word.as_str())
     };
     let mut pmus = Vec::new();
-    for word in metrics::words(expression).into_iter().filter(is_event) {
+    for word in metrics::expression_words(expression).into_iter().filter(is_event) {
         match metrics::pmu_of(&word, events) {
             Some(pmu) => pmus.push(pmu),
             None if word.to_ascii_lowercase().contains("unc_") => return "event",
@@ -43,8 +46,13 @@ pub(super) fn reason(expression: &str, events: &BTreeMap<Key, String>) -> &'stat
 }
 
 /// Adds a metric that is not imported.
-pub(super) fn add(left_out: &mut Lines, metric: &Value, reason: &str, processors: &[String]) {
-    let key = (reason.to_owned(), text(metric, "MetricName").to_owned());
+pub(super) fn add_left_out(
+    left_out: &mut Lines,
+    metric: &Value,
+    reason: &str,
+    processors: &[String],
+) {
+    let key = (reason.to_owned(), text_field(metric, "MetricName").to_owned());
     let known = left_out.entry(key).or_default();
     known.extend(processors.iter().cloned());
     known.sort();

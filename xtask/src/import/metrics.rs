@@ -16,7 +16,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::{Key, text};
+use super::{PmuEventKey, text_field};
 
 /// PMUs whose events are named in sysfs or by the kernel's header, not in tables.
 const NAMED_BY_SYSFS: [&str; 3] = ["amd_iommu", "power", "software"];
@@ -25,7 +25,11 @@ const NAMED_BY_SYSFS: [&str; 3] = ["amd_iommu", "power", "software"];
 pub(super) type Metrics = BTreeSet<[String; 5]>;
 
 /// The metrics of a model whose events are known.
-pub(super) fn metrics(dir: &Path, model: &str, events: &BTreeMap<Key, String>) -> Result<Metrics> {
+pub(super) fn perf_metrics(
+    dir: &Path,
+    model: &str,
+    events: &BTreeMap<PmuEventKey, String>,
+) -> Result<Metrics> {
     let dir = dir.join(model).join("metrics/perf");
     let mut metrics = Metrics::new();
     // Most clients have no metrics.
@@ -45,42 +49,45 @@ pub(super) fn metrics(dir: &Path, model: &str, events: &BTreeMap<Key, String>) -
         let json = std::fs::read_to_string(&path).with_context(read)?;
         let json: Value = serde_json::from_str(&json).with_context(read)?;
         for metric in json.as_array().with_context(read)? {
-            metrics.extend(taken(metric, events));
+            metrics.extend(imported_form(metric, events));
         }
     }
     Ok(metrics)
 }
 
 /// A metric in its imported form; `None` if it is left out.
-pub(super) fn taken(metric: &Value, events: &BTreeMap<Key, String>) -> Option<[String; 5]> {
-    let (expression, pooled) = without_source_count(text(metric, "MetricExpr"));
+pub(super) fn imported_form(
+    metric: &Value,
+    events: &BTreeMap<PmuEventKey, String>,
+) -> Option<[String; 5]> {
+    let (expression, pooled) = without_source_count(text_field(metric, "MetricExpr"));
     let of_packages = expression.strip_suffix(" * #num_packages");
     let mut pmus = BTreeSet::new();
     let mut tokens = Vec::new();
     let mut inputs = BTreeSet::new();
     let mut is_rate = false;
-    for token in words(of_packages.unwrap_or(&expression)) {
-        let first = token.chars().next()?;
+    for token in expression_words(of_packages.unwrap_or(&expression)) {
+        let first_char = token.chars().next()?;
         if token == "duration_time" {
             is_rate = true;
             tokens.push("( duration_ns / 1000000000 )".to_owned());
         } else if token == "max" {
             tokens.push(token);
-        } else if first.is_ascii_alphabetic() {
-            let event = Event::read(&token, events)?;
+        } else if first_char.is_ascii_alphabetic() {
+            let event = FormulaEvent::parse(&token, events)?;
             pmus.insert(event.pmu);
             if !event.terms.is_empty() {
                 inputs.insert(format!("{}:{}", event.input, event.terms));
             }
             tokens.push(event.input);
-        } else if "()+-*/,".contains(&token) || first.is_ascii_digit() {
+        } else if "()+-*/,".contains(&token) || first_char.is_ascii_digit() {
             tokens.push(token);
         } else {
             return None;
         }
     }
     let pmu = pmus.pop_first().filter(|_| pmus.is_empty())?;
-    let (factor, unit) = scale(text(metric, "ScaleUnit"));
+    let (factor, unit) = parse_scale(text_field(metric, "ScaleUnit"));
     let mut formula = tokens.join(" ").replace(" / 1 ", " ");
     if factor != "1" {
         formula = format!("{factor} * ( {formula} )");
@@ -90,12 +97,12 @@ pub(super) fn taken(metric: &Value, events: &BTreeMap<Key, String>) -> Option<[S
     }
     let is_sum = is_rate || of_packages.is_some();
     let across = if pooled || !is_sum { "pool" } else { "sum" };
-    let name = grouped(metric);
+    let name = name_and_groups(metric);
     Some([pmu, name, unit, across.to_owned(), formula])
 }
 
 /// The words of an expression: names, numbers, operators, parentheses and commas.
-pub(super) fn words(expression: &str) -> Vec<String> {
+pub(super) fn expression_words(expression: &str) -> Vec<String> {
     // A comma of terms has a backslash before it.
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace("\\,", "\0");
     let spaced = spaced.replace(',', " , ").replace('\0', "\\,");
@@ -104,13 +111,13 @@ pub(super) fn words(expression: &str) -> Vec<String> {
 
 /// The PMU of an event in an expression, if it is an uncore PMU's; a code of one PMU
 /// (`cha_0@event\=0x0@`) is of that.
-pub(super) fn pmu_of(word: &str, events: &BTreeMap<Key, String>) -> Option<String> {
-    let of_one = || {
+pub(super) fn pmu_of(word: &str, events: &BTreeMap<PmuEventKey, String>) -> Option<String> {
+    let pmu_of_code = || {
         let (pmu, code) = word.split_once('@')?;
         let is_code = code.starts_with("event\\=") && pmu.ends_with("_0");
         is_code.then(|| name_of_first(pmu).trim_end_matches("_0").to_owned())
     };
-    Event::read(word, events).map(|event| event.pmu).or_else(of_one)
+    FormulaEvent::parse(word, events).map(|event| event.pmu).or_else(pmu_of_code)
 }
 
 /// The kernel's name of a first PMU: `uncore_cha_0` of `cha_0`.
@@ -119,7 +126,7 @@ pub(super) fn name_of_first(pmu: &str) -> String {
 }
 
 /// An event in an expression.
-struct Event {
+struct FormulaEvent {
     pmu: String,
     /// Its name in the formula.
     input: String,
@@ -127,54 +134,54 @@ struct Event {
     terms: String,
 }
 
-impl Event {
+impl FormulaEvent {
     /// Reads `NAME`, `NAME@TERM\=VALUE@`, or `PMU@NAME\,TERM\=VALUE@`; `None` if it is not
     /// imported, or several PMUs have the name. Events of [`NAMED_BY_SYSFS`] are in no table.
-    fn read(token: &str, events: &BTreeMap<Key, String>) -> Option<Self> {
+    fn parse(token: &str, events: &BTreeMap<PmuEventKey, String>) -> Option<Self> {
         let (begin, terms) = match token.strip_suffix('@').and_then(|token| token.split_once('@')) {
             Some((begin, terms)) => (begin, terms.split("\\,").collect()),
             None => (token, Vec::new()),
         };
         let plain = |text: &str| text.replace('\\', "");
         let known = |name: &str| {
-            let of: Vec<_> = events.keys().filter(|(_, event)| event == name).collect();
-            let [(pmu, _)] = of[..] else { return None };
+            let matching: Vec<_> = events.keys().filter(|(_, event)| event == name).collect();
+            let [(pmu, _)] = matching[..] else { return None };
             Some(pmu.clone())
         };
         let name = plain(begin).to_ascii_lowercase();
         let (pmu, name, terms) = if let Some(pmu) = known(&name) {
             (pmu, name, terms.as_slice())
         } else {
-            let (first, terms) = terms.split_first()?;
-            let event = plain(first).to_ascii_lowercase();
+            let (first_term, terms) = terms.split_first()?;
+            let event = plain(first_term).to_ascii_lowercase();
             let pmu = NAMED_BY_SYSFS.contains(&name.as_str()).then(|| name.clone());
             (pmu.or_else(|| known(&event))?, event, terms)
         };
         let mut input = name.clone();
-        let mut own = vec![name];
+        let mut event_words = vec![name];
         for term in terms.iter().map(|term| plain(term)) {
             match term.split_once('=') {
                 Some(("name", label)) => input = label.to_ascii_lowercase(),
                 Some(("config1", value)) if pmu == "uncore_cha" => {
                     let value = u64::from_str_radix(value.strip_prefix("0x")?, 16).ok()?;
-                    own.push(format!("config1={:#x}", value << 32));
+                    event_words.push(format!("config1={:#x}", value << 32));
                 }
-                _ => own.push(term),
+                _ => event_words.push(term),
             }
         }
-        if own.len() == 1 {
+        if event_words.len() == 1 {
             return Some(Self { pmu, input, terms: String::new() });
         }
-        if input == own[0] {
-            input = own.join(".").replace('=', "_");
+        if input == event_words[0] {
+            input = event_words.join(".").replace('=', "_");
         }
-        Some(Self { pmu, input, terms: own.join(",") })
+        Some(Self { pmu, input, terms: event_words.join(",") })
     }
 }
 
 /// Name and groups of a metric: `NAME` or `NAME:GROUP,GROUP`.
-fn grouped(metric: &Value) -> String {
-    let (name, groups) = (text(metric, "MetricName"), text(metric, "MetricGroup"));
+fn name_and_groups(metric: &Value) -> String {
+    let (name, groups) = (text_field(metric, "MetricName"), text_field(metric, "MetricGroup"));
     let separator = if groups.is_empty() { "" } else { ":" };
     format!("{name}{separator}{}", groups.replace(';', ","))
 }
@@ -182,25 +189,25 @@ fn grouped(metric: &Value) -> String {
 /// The expression with 1 instead of each number of PMUs, or of counters (`aggr_nr`), and whether
 /// there was one.
 fn without_source_count(expression: &str) -> (String, bool) {
-    if let Some((before, after)) = expression.split_once("aggr_nr(") {
-        let after = after.split_once(')').map_or(after, |(_, after)| after);
-        return (without_source_count(&format!("{before}1{after}")).0, true);
+    if let Some((prefix, counted)) = expression.split_once("aggr_nr(") {
+        let suffix = counted.split_once(')').map_or(counted, |(_, behind_call)| behind_call);
+        return (without_source_count(&format!("{prefix}1{suffix}")).0, true);
     }
     let (begin, end) = ("( source_count(", ") * #num_packages )");
-    let mut rest = expression;
+    let mut remaining = expression;
     let mut kept = String::new();
-    while let Some((before, after)) = rest.split_once(begin) {
-        let Some((_, after)) = after.split_once(end) else { break };
-        kept.push_str(before);
+    while let Some((prefix, counted)) = remaining.split_once(begin) {
+        let Some((_, suffix)) = counted.split_once(end) else { break };
+        kept.push_str(prefix);
         kept.push('1');
-        rest = after;
+        remaining = suffix;
     }
-    let found = !kept.is_empty();
-    (kept + rest, found)
+    let has_count = !kept.is_empty();
+    (kept + remaining, has_count)
 }
 
 /// Factor and unit of `100%`, `6.4e-05MB/s`; an empty text is a ratio.
-fn scale(text: &str) -> (String, String) {
+fn parse_scale(text: &str) -> (String, String) {
     let factor = |end: &usize| text[..*end].parse::<f64>().ok();
     let end = (1..=text.len()).rev().find(|end| factor(end).is_some()).unwrap_or(0);
     let unit = match &text[end..] {
@@ -225,7 +232,7 @@ mod tests {
             let metric = serde_json::json!({
                 "MetricName": "m", "MetricExpr": expression, "ScaleUnit": scale
             });
-            taken(&metric, &events).map(|[pmu, _, unit, across, formula]| {
+            imported_form(&metric, &events).map(|[pmu, _, unit, across, formula]| {
                 format!("{pmu}: {formula} in {unit} by {across}")
             })
         };

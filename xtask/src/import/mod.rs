@@ -100,45 +100,46 @@ const CONDITIONS: [(&str, &str); 3] =
     [("CounterMask", "cmask"), ("EdgeDetect", "edge"), ("Invert", "inv")];
 
 /// PMU, or several of them, and name of an event.
-type Key = (String, String);
+type PmuEventKey = (String, String);
 
 /// Writes the files, or compares them.
 pub(crate) fn run(import: &Import) -> Result<()> {
-    let (dir, check, folder, made) = match import {
-        Import::Perfmon(Perfmon { dir, check }) => (dir, check, "intel", made(dir)?),
-        Import::Perf(Perf { dir, check }) => (dir, check, "perf", perf::made(dir)?),
+    let (dir, check, folder, files) = match import {
+        Import::Perfmon(Perfmon { dir, check }) => (dir, check, "intel", perfmon_files(dir)?),
+        Import::Perf(Perf { dir, check }) => (dir, check, "perf", perf::perf_files(dir)?),
     };
-    for (name, made) in made {
+    for (name, content) in files {
         let file = Path::new(DATA).join(folder).join(name);
         if *check {
-            let there = fs::read_to_string(&file)
+            let checked_in = fs::read_to_string(&file)
                 .with_context(|| format!("cannot read {}", file.display()))?;
             let (file, dir) = (file.display(), dir.display());
-            ensure!(there == made, "{file} is not what {dir} gives: import it again");
+            ensure!(checked_in == content, "{file} is not what {dir} gives: import it again");
         } else {
-            fs::write(&file, &made).with_context(|| format!("cannot write {}", file.display()))?;
-            println!("import: {name}: {} lines, {} bytes", made.lines().count(), made.len());
+            fs::write(&file, &content)
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            println!("import: {name}: {} lines, {} bytes", content.lines().count(), content.len());
         }
     }
     Ok(())
 }
 
 /// Names and texts of the files.
-fn made(dir: &Path) -> Result<Vec<(&'static str, String)>> {
+fn perfmon_files(dir: &Path) -> Result<Vec<(&'static str, String)>> {
     let read = |file: &str| {
         let path = dir.join(file.trim_start_matches('/'));
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     // By processor; steppings of one model are merged.
-    let mut events: BTreeMap<String, BTreeMap<Key, String>> = BTreeMap::new();
+    let mut events: BTreeMap<String, BTreeMap<PmuEventKey, String>> = BTreeMap::new();
     let mut models: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     let mut versions = BTreeSet::new();
     for line in read("mapfile.csv")?.lines() {
         let columns: Vec<&str> = line.split(',').collect();
-        let [processor, version, file, kind, ..] = columns[..] else { continue };
+        let [processor, version, file, table_kind, ..] = columns[..] else { continue };
         let model = file.trim_start_matches('/').split('/').next().unwrap_or_default();
-        let is_extra = kind == "uncore experimental";
-        if !MODELS.contains(&model) || (kind != "uncore" && !is_extra) {
+        let is_extra = table_kind == "uncore experimental";
+        if !MODELS.contains(&model) || (table_kind != "uncore" && !is_extra) {
             continue;
         }
         if !is_extra {
@@ -148,28 +149,34 @@ fn made(dir: &Path) -> Result<Vec<(&'static str, String)>> {
         let processor = processor.join("-").to_ascii_lowercase();
         let model = MODELS.into_iter().find(|known| *known == model).unwrap_or_default();
         models.entry(processor.clone()).or_default().insert(model);
-        let of = events.entry(processor).or_default();
+        let processor_events = events.entry(processor).or_default();
         let json: Value = serde_json::from_str(&read(file)?).with_context(|| file.to_owned())?;
         for event in json["Events"].as_array().with_context(|| format!("{file}: no events"))? {
-            let name = text(event, "EventName");
+            let name = text_field(event, "EventName");
             let Some((key, encoding)) =
-                encoded(event, model).with_context(|| format!("{file}: {name}"))?
+                encode_event(event, model).with_context(|| format!("{file}: {name}"))?
             else {
                 continue;
             };
-            let first = of.entry(key).or_insert_with(|| encoding.clone());
-            ensure!(*first == encoding, "{file}: {name} is {encoding} here and {first} elsewhere");
+            let known_encoding = processor_events.entry(key).or_insert_with(|| encoding.clone());
+            ensure!(
+                *known_encoding == encoding,
+                "{file}: {name} is {encoding} here and {known_encoding} elsewhere"
+            );
         }
     }
     let notice = read("LICENSE")?;
     let versions: Vec<_> = versions.into_iter().collect();
-    let head = head(&notice, &versions.join(", "));
+    let head = file_head(&notice, &versions.join(", "));
     let mut metrics: BTreeMap<&String, Metrics> = BTreeMap::new();
     for (processor, models) in &models {
         let none = BTreeMap::new();
         let events = events.get(processor).unwrap_or(&none);
         for model in models {
-            metrics.entry(processor).or_default().extend(metrics::metrics(dir, model, events)?);
+            metrics
+                .entry(processor)
+                .or_default()
+                .extend(metrics::perf_metrics(dir, model, events)?);
         }
     }
     Ok(vec![
@@ -179,7 +186,7 @@ fn made(dir: &Path) -> Result<Vec<(&'static str, String)>> {
 }
 
 /// The comment at the begin of each file.
-fn head(notice: &str, versions: &str) -> Vec<String> {
+fn file_head(notice: &str, versions: &str) -> Vec<String> {
     let mut lines = vec![
         "# Made by `cargo xtask import perfmon DIR` from github.com/intel/perfmon: do not edit."
             .to_owned(),
@@ -201,17 +208,20 @@ fn render_metrics(metrics: &BTreeMap<&String, Metrics>, head: &[String]) -> Stri
         }
     }
     let mut sections: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
-    for ([pmu, name, unit, across, formula], of) in processors {
-        let section = sections.entry((of.join(" "), pmu.clone())).or_default();
+    for ([pmu, name, unit, across, formula], processor_names) in processors {
+        let section = sections.entry((processor_names.join(" "), pmu.clone())).or_default();
         section.push(format!("{name} {unit} {across} {formula}"));
     }
-    render(&sections, head)
+    render_sections(&sections, head)
 }
 
 /// The events by the processors that have them, then by PMU: name and encoding. A name that begins
 /// with a dot has the begin of the name before it.
-fn render_events(events: &BTreeMap<String, BTreeMap<Key, String>>, head: &[String]) -> String {
-    let mut processors: BTreeMap<(&Key, &String), Vec<&str>> = BTreeMap::new();
+fn render_events(
+    events: &BTreeMap<String, BTreeMap<PmuEventKey, String>>,
+    head: &[String],
+) -> String {
+    let mut processors: BTreeMap<(&PmuEventKey, &String), Vec<&str>> = BTreeMap::new();
     for (processor, events) in events {
         for event in events {
             processors.entry(event).or_default().push(processor);
@@ -219,18 +229,18 @@ fn render_events(events: &BTreeMap<String, BTreeMap<Key, String>>, head: &[Strin
     }
     let mut sections: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     let mut begins: BTreeMap<(String, String), &str> = BTreeMap::new();
-    for (((pmu, name), encoding), of) in processors {
-        let section = (of.join(" "), pmu.clone());
+    for (((pmu, name), encoding), processor_names) in processors {
+        let section = (processor_names.join(" "), pmu.clone());
         let (begin, end) = name.split_at(name.find('.').unwrap_or(name.len()));
         let is_same = begins.insert(section.clone(), begin) == Some(begin) && !end.is_empty();
         let name = if is_same { end } else { name };
         sections.entry(section).or_default().push(format!("{name} {encoding}"));
     }
-    render(&sections, head)
+    render_sections(&sections, head)
 }
 
 /// The sections below the comment.
-fn render(sections: &BTreeMap<(String, String), Vec<String>>, head: &[String]) -> String {
+fn render_sections(sections: &BTreeMap<(String, String), Vec<String>>, head: &[String]) -> String {
     let mut lines = head.to_vec();
     for ((processors, pmu), entries) in sections {
         lines.push(format!("\n[{processors}: {pmu}]"));
@@ -240,12 +250,12 @@ fn render(sections: &BTreeMap<(String, String), Vec<String>>, head: &[String]) -
 }
 
 /// Key and encoding of an event; `None` if it cannot be opened by an encoding alone.
-fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
-    let name = text(event, "EventName");
-    let filter = text(event, "Filter");
+fn encode_event(event: &Value, model: &str) -> Result<Option<(PmuEventKey, String)>> {
+    let name = text_field(event, "EventName");
+    let filter = text_field(event, "Filter");
     let dropped = ["ha_addrmatch", "ha_opcodematch", "irpfilter"];
-    let is_fixed = text(event, "Counter").eq_ignore_ascii_case("fixed");
-    let unit = text(event, "Unit");
+    let is_fixed = text_field(event, "Counter").eq_ignore_ascii_case("fixed");
+    let unit = text_field(event, "Unit");
     // Before Sapphire Rapids, Linux has no such counters. It gives SANTA no fixed one.
     if (name.contains("BANDWIDTH_OUT") && model != "SPR")
         || (is_fixed && unit == "SANTA")
@@ -253,12 +263,12 @@ fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
     {
         return Ok(None);
     }
-    if text(event, "CounterType") == "FREERUN" {
+    if text_field(event, "CounterType") == "FREERUN" {
         return free_running(name, unit)
             .map(Some)
             .with_context(|| format!("{name}: an unknown counter that needs no programming"));
     }
-    let number = |key: &str| number(text(event, key)).with_context(|| key.to_owned());
+    let number = |key: &str| parse_number(text_field(event, key)).with_context(|| key.to_owned());
     let mut terms = vec![("event", number("EventCode")? | number("ExtSel")? << 8)];
     let (port, class) = (number("PortMask")?, number("FCMask")?);
     // Both fields are bits that UMaskExt has too.
@@ -286,22 +296,22 @@ fn encoded(event: &Value, model: &str) -> Result<Option<(Key, String)>> {
     let set = terms.iter().filter(|(term, value)| *value != 0 || *term == "event");
     let encoding: Vec<_> = set.map(|(term, value)| format!("{term}={value:#x}")).collect();
     let unit = if is_fixed && unit == "ARB" { "NCU" } else { unit };
-    let key = (pmu(unit, model), name.to_ascii_lowercase());
+    let key = (pmu_of_unit(unit, model), name.to_ascii_lowercase());
     Ok(Some((key, encoding.join(","))))
 }
 
 /// The PMU of a unit, or several of them.
-fn pmu(unit: &str, model: &str) -> String {
+fn pmu_of_unit(unit: &str, model: &str) -> String {
     let unit = unit.to_ascii_lowercase();
-    let clock = CLOCKS.iter().find(|(its, _)| unit == "ncu" && *its == model);
+    let clock = CLOCKS.iter().find(|(clock_model, _)| unit == "ncu" && *clock_model == model);
     let known = clock.or_else(|| UNITS.iter().find(|(known, _)| *known == unit));
-    format!("uncore_{}", known.map_or(unit.as_str(), |its| its.1))
+    format!("uncore_{}", known.map_or(unit.as_str(), |entry| entry.1))
 }
 
 /// Key and encoding of a counter that needs no programming (`freerunning_counter_type_and_index` of
 /// `create_perf_json.py`); those of each memory controller of clients are of a PMU.
-fn free_running(name: &str, unit: &str) -> Option<(Key, String)> {
-    let kinds = [
+fn free_running(name: &str, unit: &str) -> Option<(PmuEventKey, String)> {
+    let counter_types = [
         ("TOTAL", 1),
         ("CLOCKTICKS", 1),
         ("RDCAS", 2),
@@ -309,29 +319,29 @@ fn free_running(name: &str, unit: &str) -> Option<(Key, String)> {
         ("WRCAS", 3),
         ("BANDWIDTH_OUT", 3),
     ];
-    let (_, kind) = kinds.into_iter().find(|(word, _)| name.contains(word))?;
-    let after = |word: &str| name.split_once(word)?.1.chars().next()?.to_digit(10);
-    let umask = kind << 4 | after(".PART").unwrap_or_default();
-    let controller = after("_MC").map(|number| format!("_{number}")).unwrap_or_default();
+    let (_, counter_type) = counter_types.into_iter().find(|(word, _)| name.contains(word))?;
+    let digit_after = |word: &str| name.split_once(word)?.1.chars().next()?.to_digit(10);
+    let umask = counter_type << 4 | digit_after(".PART").unwrap_or_default();
+    let controller = digit_after("_MC").map(|number| format!("_{number}")).unwrap_or_default();
     let pmu = format!("uncore_{}_free_running{controller}", unit.to_ascii_lowercase());
     Some(((pmu, name.to_ascii_lowercase()), format!("event=0xff,umask={umask:#x}")))
 }
 
 /// A value of an event; empty if there is none.
-fn text<'a>(event: &'a Value, key: &str) -> &'a str {
+fn text_field<'a>(event: &'a Value, key: &str) -> &'a str {
     event[key].as_str().unwrap_or_default().trim()
 }
 
 /// A number in hex or decimal; the first of several; 0 if there is none.
-fn number(text: &str) -> Result<u64> {
-    let first = text.split(',').next().unwrap_or_default().trim();
-    let digits = first.strip_prefix("0x").or_else(|| first.strip_prefix("0X"));
+fn parse_number(text: &str) -> Result<u64> {
+    let first_number = text.split(',').next().unwrap_or_default().trim();
+    let digits = first_number.strip_prefix("0x").or_else(|| first_number.strip_prefix("0X"));
     let value = match digits {
-        _ if first.is_empty() || first == "na" => return Ok(0),
+        _ if first_number.is_empty() || first_number == "na" => return Ok(0),
         Some(digits) => u64::from_str_radix(digits, 16),
-        None => first.parse(),
+        None => first_number.parse(),
     };
-    value.with_context(|| format!("{first:?} is not a number"))
+    value.with_context(|| format!("{first_number:?} is not a number"))
 }
 
 #[cfg(test)]
@@ -345,7 +355,7 @@ mod tests {
             "EventCode": "0x80", "UMask": "0x01", "CounterMask": "10", "EdgeDetect": "0",
             "Invert": "0", "Counter": "0,1"
         });
-        let (key, encoding) = encoded(&event, "IVB").unwrap().unwrap();
+        let (key, encoding) = encode_event(&event, "IVB").unwrap().unwrap();
         assert_eq!(key.1, "unc_arb_trk_occupancy.cycles_over_half_full");
         assert_eq!(encoding, "event=0x80,umask=0x1,cmask=0xa");
     }

@@ -16,7 +16,10 @@ use anyhow::{Context as _, Result};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{CONDITIONS, Key, generated, intel, left_out, metrics, number, render, text};
+use super::{
+    CONDITIONS, PmuEventKey, generated, intel, left_out, metrics, parse_number, render_sections,
+    text_field,
+};
 
 /// Where the tables are.
 const ARCH: &str = "tools/perf/pmu-events/arch";
@@ -51,84 +54,95 @@ const FIELDS: [(&str, &str); 7] = [
 pub(super) type Lines = BTreeMap<(String, String), Vec<String>>;
 
 /// Names and texts of the files.
-pub(super) fn made(dir: &Path) -> Result<Vec<(&'static str, String)>> {
+pub(super) fn perf_files(dir: &Path) -> Result<Vec<(&'static str, String)>> {
     let arch = dir.join(ARCH);
     let mut events = Lines::new();
     let mut all_metrics = Lines::new();
     let mut not_imported = Lines::new();
-    for (processors, tables) in tables(&arch)? {
-        let mut own: BTreeMap<Key, String> = BTreeMap::new();
-        for event in tables.iter().filter(|entry| !text(entry, "EventName").is_empty()) {
-            let unit = text(event, "Unit");
+    for (processors, tables) in read_tables(&arch)? {
+        let mut table_events: BTreeMap<PmuEventKey, String> = BTreeMap::new();
+        for event in tables.iter().filter(|entry| !text_field(entry, "EventName").is_empty()) {
+            let unit = text_field(event, "Unit");
             let Some((_, pmu)) = UNITS.iter().find(|(known, _)| *known == unit) else { continue };
-            let name = text(event, "EventName").to_ascii_lowercase();
-            let encoding = encoded(event).with_context(|| name.clone())?;
-            own.insert(((*pmu).to_owned(), name), encoding);
+            let name = text_field(event, "EventName").to_ascii_lowercase();
+            let encoding = encode_event(event).with_context(|| name.clone())?;
+            table_events.insert(((*pmu).to_owned(), name), encoding);
         }
-        for ((pmu, name), encoding) in &own {
-            let of = events.entry((pmu.clone(), format!("{name} {encoding}"))).or_default();
-            of.extend(processors.clone());
+        for ((pmu, name), encoding) in &table_events {
+            let event_processors =
+                events.entry((pmu.clone(), format!("{name} {encoding}"))).or_default();
+            event_processors.extend(processors.clone());
         }
-        for metric in tables.iter().filter(|entry| !text(entry, "MetricName").is_empty()) {
-            let Some((pmu, line)) = measured(metric, &own) else {
-                let reason = left_out::reason(text(metric, "MetricExpr"), &own);
-                left_out::add(&mut not_imported, metric, reason, &processors);
+        for metric in tables.iter().filter(|entry| !text_field(entry, "MetricName").is_empty()) {
+            let Some((pmu, line)) = metric_line(metric, &table_events) else {
+                let reason =
+                    left_out::left_out_reason(text_field(metric, "MetricExpr"), &table_events);
+                left_out::add_left_out(&mut not_imported, metric, reason, &processors);
                 continue;
             };
-            let of = all_metrics.entry((pmu, line)).or_default();
-            of.extend(
-                processors.iter().filter(|its| !of.contains(its)).cloned().collect::<Vec<_>>(),
+            let metric_processors = all_metrics.entry((pmu, line)).or_default();
+            metric_processors.extend(
+                processors
+                    .iter()
+                    .filter(|processor| !metric_processors.contains(processor))
+                    .cloned()
+                    .collect::<Vec<_>>(),
             );
         }
     }
-    let groups = intel::add(&arch, &mut all_metrics, &mut not_imported)?;
+    let groups = intel::add_intel_metrics(&arch, &mut all_metrics, &mut not_imported)?;
     Ok(vec![
-        ("events.txt", rendered(events)),
-        ("metrics.txt", rendered(all_metrics)),
-        ("groups.txt", rendered(groups)),
-        ("left_out.txt", rendered(not_imported)),
+        ("events.txt", render_lines(events)),
+        ("metrics.txt", render_lines(all_metrics)),
+        ("groups.txt", render_lines(groups)),
+        ("left_out.txt", render_lines(not_imported)),
     ])
 }
 
 /// The entries of all tables, by the patterns of their processors or identifiers.
-fn tables(arch: &Path) -> Result<Vec<(Vec<String>, Vec<Value>)>> {
+fn read_tables(arch: &Path) -> Result<Vec<(Vec<String>, Vec<Value>)>> {
     let mut tables = Vec::new();
-    tables.push((vec!["*".to_owned()], entries(&arch.join("common/common"))?));
-    for (folder, processors) in amd(arch)? {
-        let mut all = entries(&arch.join("x86").join(&folder))?;
-        all.extend(generated::metrics(arch, &folder)?);
-        tables.push((processors, all));
+    tables.push((vec!["*".to_owned()], read_entries(&arch.join("common/common"))?));
+    for (folder, processors) in amd_folders(arch)? {
+        let mut folder_entries = read_entries(&arch.join("x86").join(&folder))?;
+        folder_entries.extend(generated::generated_metrics(arch, &folder)?);
+        tables.push((processors, folder_entries));
     }
-    for (midr, folder) in mapped(&arch.join("arm64"))? {
+    for (midr, folder) in read_mapfile(&arch.join("arm64"))? {
         // Any variant and revision, as perf compares (`strcmp_cpuid_str`).
         let mut pattern = midr;
-        for at in [12, 17] {
-            pattern.replace_range(at..=at, "?");
+        for position in [12, 17] {
+            pattern.replace_range(position..=position, "?");
         }
-        tables.push((vec![pattern], entries(&arch.join("arm64").join(folder))?));
+        tables.push((vec![pattern], read_entries(&arch.join("arm64").join(folder))?));
     }
     for folder in sys_folders(&arch.join("arm64"))? {
         let mut compatible: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-        for entry in entries(&folder)? {
-            compatible.entry(text(&entry, "Compat").to_owned()).or_default().push(entry);
+        for entry in read_entries(&folder)? {
+            compatible.entry(text_field(&entry, "Compat").to_owned()).or_default().push(entry);
         }
         for (compat, entries) in compatible {
-            tables.push((identifiers(&compat), entries));
+            tables.push((identifier_patterns(&compat), entries));
         }
     }
     Ok(tables)
 }
 
 /// Patterns of identifiers for `Compat`: `(a|b).*` are `a*` and `b*`.
-fn identifiers(compat: &str) -> Vec<String> {
-    let Some((these, rest)) = compat.strip_prefix('(').and_then(|rest| rest.split_once(')')) else {
+fn identifier_patterns(compat: &str) -> Vec<String> {
+    let Some((alternatives, suffix)) =
+        compat.strip_prefix('(').and_then(|inner| inner.split_once(')'))
+    else {
         return vec![compat.to_owned()];
     };
-    these.split('|').map(|one| one.to_owned() + &rest.replace(".*", "*")).collect()
+    alternatives
+        .split('|')
+        .map(|alternative| alternative.to_owned() + &suffix.replace(".*", "*"))
+        .collect()
 }
 
 /// The first two columns that are useful of `mapfile.csv`: processor and directory.
-pub(super) fn mapped(dir: &Path) -> Result<Vec<(String, String)>> {
+pub(super) fn read_mapfile(dir: &Path) -> Result<Vec<(String, String)>> {
     let path = dir.join("mapfile.csv");
     let map = std::fs::read_to_string(&path)
         .with_context(|| format!("cannot read {}", path.display()))?;
@@ -142,22 +156,28 @@ pub(super) fn mapped(dir: &Path) -> Result<Vec<(String, String)>> {
 
 /// The directories of AMD's processors with the patterns of their models: of the lines of
 /// `mapfile.csv`, which are regular expressions, the first that matches counts.
-fn amd(arch: &Path) -> Result<BTreeMap<String, Vec<String>>> {
-    let lines = mapped(&arch.join("x86"))?.into_iter().filter(|(of, _)| of.contains("AMD"));
-    let lines = lines.map(|(of, folder)| Ok((Regex::new(&format!("^(?:{of})$"))?, folder)));
+fn amd_folders(arch: &Path) -> Result<BTreeMap<String, Vec<String>>> {
+    let lines =
+        read_mapfile(&arch.join("x86"))?.into_iter().filter(|(pattern, _)| pattern.contains("AMD"));
+    let lines =
+        lines.map(|(pattern, folder)| Ok((Regex::new(&format!("^(?:{pattern})$"))?, folder)));
     let lines: Vec<(Regex, String)> = lines.collect::<Result<_>>()?;
     let folder = |family: u32, model: u32| {
         let processor = format!("AuthenticAMD-{family}-{model:X}");
-        lines.iter().find(|(of, _)| of.is_match(&processor)).map(|(_, folder)| folder.clone())
+        lines
+            .iter()
+            .find(|(pattern, _)| pattern.is_match(&processor))
+            .map(|(_, folder)| folder.clone())
     };
     let mut patterns: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for family in 0..0x100 {
         for high in 0..0x10 {
             let begin = if high == 0 { String::new() } else { format!("{high:x}") };
             let begin = format!("AuthenticAMD-{family}-{begin}");
-            let of: Vec<_> = (0..0x10).map(|low| folder(family, high << 4 | low)).collect();
-            let is_same = of.iter().all(|one| *one == of[0]);
-            for (low, folder) in of.into_iter().enumerate().filter(|(low, _)| !is_same || *low == 0)
+            let folders: Vec<_> = (0..0x10).map(|low| folder(family, high << 4 | low)).collect();
+            let is_same = folders.iter().all(|candidate| *candidate == folders[0]);
+            for (low, folder) in
+                folders.into_iter().enumerate().filter(|(low, _)| !is_same || *low == 0)
             {
                 let Some(folder) = folder else { continue };
                 let end = if is_same { "?".to_owned() } else { format!("{low:x}") };
@@ -181,19 +201,19 @@ fn sys_folders(dir: &Path) -> Result<Vec<PathBuf>> {
         below.sort();
         Ok(below)
     };
-    let mut found = Vec::new();
+    let mut sys_dirs = Vec::new();
     for vendor in below(dir)? {
         for model in below(&vendor)? {
-            found.extend(below(&model)?.into_iter().filter(|path| path.ends_with("sys")));
+            sys_dirs.extend(below(&model)?.into_iter().filter(|path| path.ends_with("sys")));
         }
     }
-    Ok(found)
+    Ok(sys_dirs)
 }
 
 /// The events and metrics of the JSON files of a directory.
-pub(super) fn entries(dir: &Path) -> Result<Vec<Value>> {
+pub(super) fn read_entries(dir: &Path) -> Result<Vec<Value>> {
     let files = std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
-    let mut all = Vec::new();
+    let mut all_entries = Vec::new();
     for file in files {
         let path = file.with_context(|| format!("cannot list {}", dir.display()))?.path();
         // This one has descriptions of groups.
@@ -203,37 +223,37 @@ pub(super) fn entries(dir: &Path) -> Result<Vec<Value>> {
         let read = || format!("cannot read {}", path.display());
         let json: Value = serde_json::from_str(&std::fs::read_to_string(&path).with_context(read)?)
             .with_context(read)?;
-        all.extend(json.as_array().with_context(read)?.iter().cloned());
+        all_entries.extend(json.as_array().with_context(read)?.iter().cloned());
     }
-    Ok(all)
+    Ok(all_entries)
 }
 
-fn encoded(event: &Value) -> Result<String> {
+fn encode_event(event: &Value) -> Result<String> {
     let code = [("ConfigCode", "config"), ("EventidCode", "eventid"), ("EventCode", "event")];
     let (key, term) = code.into_iter().find(|(key, _)| event.get(key).is_some()).unwrap_or(code[2]);
-    let mut terms = vec![format!("{term}={:#x}", number(text(event, key))?)];
+    let mut terms = vec![format!("{term}={:#x}", parse_number(text_field(event, key))?)];
     for (key, term) in FIELDS.into_iter().chain(CONDITIONS) {
-        let value = number(text(event, key))?;
+        let value = parse_number(text_field(event, key))?;
         terms.extend((value != 0).then(|| format!("{term}={value:#x}")));
     }
     Ok(terms.join(","))
 }
 
 /// PMU and line of a metric; `None` if it is left out.
-fn measured(metric: &Value, events: &BTreeMap<Key, String>) -> Option<(String, String)> {
+fn metric_line(metric: &Value, events: &BTreeMap<PmuEventKey, String>) -> Option<(String, String)> {
     let plain = serde_json::json!({
-        "MetricName": text(metric, "MetricName"),
-        "MetricGroup": text(metric, "MetricGroup"),
-        "MetricExpr": simplified(text(metric, "MetricExpr")),
-        "ScaleUnit": text(metric, "ScaleUnit"),
+        "MetricName": text_field(metric, "MetricName"),
+        "MetricGroup": text_field(metric, "MetricGroup"),
+        "MetricExpr": simplify_expression(text_field(metric, "MetricExpr")),
+        "ScaleUnit": text_field(metric, "ScaleUnit"),
     });
-    let [pmu, name, unit, across, formula] = metrics::taken(&plain, events)?;
+    let [pmu, name, unit, across, formula] = metrics::imported_form(&plain, events)?;
     Some((pmu, format!("{name} {unit} {across} {formula}")))
 }
 
 /// The expression without functions and conditions that need none: an event that is not there makes
 /// a metric impossible here anyway, and all CPUs are counted.
-pub(super) fn simplified(expression: &str) -> String {
+pub(super) fn simplify_expression(expression: &str) -> String {
     // A pattern that is wrong would be found by the unit tests: without it, nothing is simplified.
     static CONDITIONS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         let patterns = [
@@ -252,31 +272,35 @@ pub(super) fn simplified(expression: &str) -> String {
 
 /// The expression with `(A) / (B)` instead of `d_ratio(A, B)`, which is 0 where `B` is.
 fn as_division(expression: &str) -> String {
-    let Some((before, rest)) = expression.split_once("d_ratio(") else {
+    let Some((prefix, arguments)) = expression.split_once("d_ratio(") else {
         return expression.to_owned();
     };
     let mut depth = 1_usize;
     let mut comma = None;
     // A comma of an event's terms has a backslash before it.
     let mut is_escaped = false;
-    for (at, c) in rest.char_indices() {
+    for (index, c) in arguments.char_indices() {
         match c {
             '(' => depth += 1,
             ')' => depth -= 1,
-            ',' if depth == 1 && !is_escaped => comma = Some(at),
+            ',' if depth == 1 && !is_escaped => comma = Some(index),
             _ => {}
         }
         is_escaped = c == '\\';
         if let (0, Some(comma)) = (depth, comma) {
-            let (over, under) = (rest[..comma].trim(), rest[comma + 1..at].trim());
-            return format!("{before}(({over}) / ({under})){}", as_division(&rest[at + 1..]));
+            let (numerator, denominator) =
+                (arguments[..comma].trim(), arguments[comma + 1..index].trim());
+            return format!(
+                "{prefix}(({numerator}) / ({denominator})){}",
+                as_division(&arguments[index + 1..])
+            );
         }
     }
     expression.to_owned()
 }
 
 /// The lines by the processors that have them, then by PMU.
-fn rendered(lines: Lines) -> String {
+fn render_lines(lines: Lines) -> String {
     let head = [
         "# Made by `cargo xtask import perf DIR` from tools/perf/pmu-events/arch of Linux: do not edit.",
         "# A section is the processors or identifiers, a colon and the PMU.",
@@ -294,7 +318,7 @@ fn rendered(lines: Lines) -> String {
             (stem, number)
         });
     }
-    render(&sections, &head.map(str::to_owned))
+    render_sections(&sections, &head.map(str::to_owned))
 }
 
 /// The patterns with one for a family of which all models are there.
@@ -302,9 +326,9 @@ fn whole_families(mut patterns: Vec<String>) -> Vec<String> {
     patterns.sort();
     for family in 0..0x100 {
         let begin = format!("AuthenticAMD-{family}-");
-        let of = |pattern: &String| pattern.starts_with(&begin) && pattern.ends_with('?');
-        if patterns.iter().filter(|pattern| of(pattern)).count() == 0x10 {
-            patterns.retain(|pattern| !of(pattern));
+        let is_of_family = |pattern: &String| pattern.starts_with(&begin) && pattern.ends_with('?');
+        if patterns.iter().filter(|pattern| is_of_family(pattern)).count() == 0x10 {
+            patterns.retain(|pattern| !is_of_family(pattern));
             patterns.push(begin + "*");
         }
     }
@@ -324,7 +348,7 @@ mod tests {
                 "MetricName": "m", "MetricExpr": expression, "ScaleUnit": scale,
                 "MetricGroup": "a;b"
             });
-            measured(&metric, &events).unwrap().1
+            metric_line(&metric, &events).unwrap().1
         };
         let ratio = "d_ratio(umc.rd * 1000, umc_clk)";
         assert_eq!(line(ratio, ""), "m:a,b 1 pool ( ( umc.rd * 1000 ) / ( umc_clk ) )");
@@ -341,7 +365,7 @@ mod tests {
 
     #[test]
     fn patterns_of_identifiers() {
-        assert_eq!(identifiers("(434|43a).*"), ["434*", "43a*"]);
-        assert_eq!(identifiers("i.MX8MM"), ["i.MX8MM"]);
+        assert_eq!(identifier_patterns("(434|43a).*"), ["434*", "43a*"]);
+        assert_eq!(identifier_patterns("i.MX8MM"), ["i.MX8MM"]);
     }
 }

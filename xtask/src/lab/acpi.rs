@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 /// RAM of QEMU's `virt` machine begins here (hw/arm/virt.c, `VIRT_MEM`).
 const RAM_BASE: u64 = 0x4000_0000;
@@ -100,20 +100,20 @@ fn push_device(text: &mut String, device: &AcpiDevice) -> Result<()> {
 }
 
 /// Compiles an SSDT with these devices, in a directory of the caller.
-pub(super) fn ssdt(devices: &[AcpiDevice], dir: &Path) -> Result<Vec<u8>> {
+pub(super) fn compile_ssdt(devices: &[AcpiDevice], dir: &Path) -> Result<Vec<u8>> {
     let source = dir.join("ssdt.dsl");
     let source_text = ssdt_source(devices)?;
     fs::write(&source, source_text)
         .with_context(|| format!("cannot write {}", source.display()))?;
     // `-we` makes warnings errors; `-va` drops remarks.
-    quietly(Command::new("iasl").args(["-we", "-vr", "-p"]).arg(dir.join("ssdt")).arg(&source))
+    run_quietly(Command::new("iasl").args(["-we", "-vr", "-p"]).arg(dir.join("ssdt")).arg(&source))
         .context("the ACPI table of the devices does not compile")?;
     let table = dir.join("ssdt.aml");
     fs::read(&table).with_context(|| format!("cannot read {}", table.display()))
 }
 
 /// An SRAT that matches `-numa`: CPUs and memory in equal parts, and the flash bank.
-pub(super) fn srat(cpus: u32, nodes: u32, memory_of_node: u64) -> Vec<u8> {
+pub(super) fn build_srat(cpus: u32, nodes: u32, memory_of_node: u64) -> Vec<u8> {
     let mut body = Vec::new();
     // Reserved, with the value that the specification asks for (ACPI specification 6.5, 5.2.16).
     body.extend(1u32.to_le_bytes());
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn srat_is_well_formed() {
-        let table = srat(4, 2, 1 << 30);
+        let table = build_srat(4, 2, 1 << 30);
         assert_eq!(table.len(), 36 + 12 + 4 * 18 + 3 * 40);
         assert_eq!(table[4..8], (table.len() as u32).to_le_bytes());
         assert_eq!(table.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte)), 0);

@@ -12,7 +12,7 @@ use super::acpi::{self, AcpiDevice};
 use super::initrd::{self, FileContent, GuestFile};
 use super::kernel::{self, Arch, Flavour, Kernel, Series};
 use super::qemu::{self, Clock};
-use super::{guest, modules, note};
+use super::{guest, modules, print_progress};
 use crate::target;
 
 /// The model's own module; all others of its directory are drivers.
@@ -81,12 +81,12 @@ pub(super) struct GuestSpec {
 
 /// Prepares and boots a guest. Returns the directory of its results: `console.txt` and the files
 /// that it wrote.
-pub(super) fn boot(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
+pub(super) fn run_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
     boot_guest(machine, wishes).with_context(|| format!("guest {}", machine.name))
 }
 
 fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
-    let lab = target::dir()?.join("lab");
+    let lab = target::target_dir()?.join("lab");
     let (results, work) = (lab.join(&machine.name), lab.join(format!("{}.guest", machine.name)));
     for dir in [&results, &work] {
         if dir.exists() {
@@ -94,7 +94,7 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
         }
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     }
-    let kernel = kernel::resolve(machine.series, machine.flavour, needs_model(machine))?;
+    let kernel = kernel::resolve_kernel(machine.series, machine.flavour, needs_model(machine))?;
     let initrd = work.join("initrd");
     write_initrd(machine, &kernel, wishes.shell, &work, &initrd)?;
     let shell = if wishes.shell { "lab.shell loglevel=4" } else { "" };
@@ -102,7 +102,7 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
     let skewed = if machine.skewed { "skew_tick=1" } else { "" };
     let words = format!("initcall_blacklist={LEFT_OUT} {skewed} {online} {shell}");
     let started = Instant::now();
-    let run = qemu::Run {
+    let run = qemu::QemuRun {
         arch: machine.flavour.arch,
         cpu: match (&machine.cpu, machine.flavour.arch) {
             (Some(cpu), _) => cpu,
@@ -110,7 +110,7 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
             (None, Arch::Arm64) => "max,pauth-impdef=on",
             (None, Arch::Amd64) => "max",
         },
-        program: qemu::program(machine.flavour.arch, machine.fine)?,
+        program: qemu::find_qemu(machine.flavour.arch, machine.fine)?,
         clock: match machine.flavour.arch {
             Arch::Amd64 if machine.series < PARALLEL_START => Clock::Host,
             _ if machine.fine => Clock::Fine,
@@ -129,13 +129,13 @@ fn boot_guest(machine: &GuestSpec, wishes: Wishes) -> Result<PathBuf> {
         second: (machine.disk_mib > 0).then(|| (work.join("second"), machine.disk_mib << 20)),
         nvme: (machine.nvme_mib > 0).then(|| (work.join("nvme"), machine.nvme_mib << 20)),
     };
-    let ended = run.go();
+    let outcome = run.run_to_end();
     if !wishes.keep {
         fs::remove_dir_all(&work).with_context(|| format!("cannot remove {}", work.display()))?;
     }
-    ended?;
+    outcome?;
     let seconds = started.elapsed().as_secs();
-    note(&format!("{} on {}: ran ({seconds} s)", machine.name, kernel.release));
+    print_progress(&format!("{} on {}: ran ({seconds} s)", machine.name, kernel.release));
     Ok(results)
 }
 
@@ -150,15 +150,15 @@ fn write_initrd(
     kernel: &Kernel,
     shell: bool,
     work: &Path,
-    to: &Path,
+    initrd_path: &Path,
 ) -> Result<()> {
-    let programs = guest::programs(machine.flavour.arch)?;
+    let programs = guest::build_programs(machine.flavour.arch)?;
     let mut files: Vec<GuestFile> = vec![
         ("/init".to_owned(), FileContent::File(programs.lab_guest), 0o755),
         ("/bin/uncore-trace".to_owned(), FileContent::File(programs.uncore_trace), 0o755),
     ];
     if shell {
-        let busybox = super::busybox(machine.flavour.arch)?;
+        let busybox = super::busybox_path(machine.flavour.arch)?;
         files.push(("/bin/busybox".to_owned(), FileContent::File(busybox), 0o755));
     }
     let json = add_modules(machine, kernel, &mut files)?;
@@ -168,36 +168,36 @@ fn write_initrd(
     let mut tables = Vec::new();
     if machine.flavour.arch == Arch::Arm64 {
         if !machine.acpi.is_empty() {
-            tables.push(("ssdt", acpi::ssdt(&machine.acpi, work)?));
+            tables.push(("ssdt", acpi::compile_ssdt(&machine.acpi, work)?));
         }
         if machine.nodes > 1 {
-            tables.push(("srat", acpi::srat(machine.cpus, machine.nodes, qemu::NODE_MEMORY)));
+            tables.push(("srat", acpi::build_srat(machine.cpus, machine.nodes, qemu::NODE_MEMORY)));
         }
     } else if !machine.acpi.is_empty() {
         bail!("ACPI devices are for arm64 guests");
     }
-    initrd::write(to, &tables, &files)
+    initrd::write_initrd_image(initrd_path, &tables, &files)
 }
 
 /// Adds the modules' files. Returns the input of init with their names.
 fn add_modules(machine: &GuestSpec, kernel: &Kernel, files: &mut Vec<GuestFile>) -> Result<Value> {
     let mut json = machine.guest_json.clone();
     let fields = json.as_object_mut().context("guest.json is no object")?;
-    let own = machine.modules.iter().map(String::as_str);
-    let wanted: Vec<&str> = DISK_MODULES.iter().copied().chain(own).collect();
-    let mut paths = modules::dependencies(kernel, &wanted)?;
-    let mut first: Vec<String> = paths.iter().map(|path| file_name(path)).collect();
+    let machine_modules = machine.modules.iter().map(String::as_str);
+    let wanted: Vec<&str> = DISK_MODULES.iter().copied().chain(machine_modules).collect();
+    let mut paths = modules::unpack_dependencies(kernel, &wanted)?;
+    let mut module_names: Vec<String> = paths.iter().map(|path| file_name(path)).collect();
     if needs_model(machine) {
-        let built = modules::drivers(kernel, &workspace_root().join("tests/lab/model"))?;
+        let built = modules::build_drivers(kernel, &workspace_root().join("tests/lab/model"))?;
         let drivers: Vec<_> =
             built.iter().map(|path| file_name(path)).filter(|name| name != MODEL).collect();
         fields.insert("drivers".to_owned(), json!(drivers));
-        first.push(MODEL.to_owned());
+        module_names.push(MODEL.to_owned());
         // The model's arm-cmn replaces that of the distribution.
         paths.retain(|path| !drivers.contains(&file_name(path)));
         paths.extend(built);
     }
-    fields.insert("modules".to_owned(), json!(first));
+    fields.insert("modules".to_owned(), json!(module_names));
     files.extend(paths.into_iter().map(|path| {
         (format!("/lab/modules/{}", file_name(&path)), FileContent::File(path), 0o644)
     }));

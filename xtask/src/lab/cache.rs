@@ -24,20 +24,20 @@ const MAKING: &str = ".making-";
 
 /// The inputs of an entry: their names, versions and bytes.
 #[derive(Debug, Default)]
-pub(super) struct Key(Sha256);
+pub(super) struct CacheKey(Sha256);
 
-impl Key {
+impl CacheKey {
     /// A key of these texts.
-    pub(super) fn of<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> Self {
-        parts.into_iter().fold(Self::default(), Self::with)
+    pub(super) fn from_inputs<T: AsRef<[u8]>>(inputs: impl IntoIterator<Item = T>) -> Self {
+        inputs.into_iter().fold(Self::default(), Self::with_input)
     }
 
     /// The key with one more input; its length is included, so that `ab, c` differs from `a, bc`.
     #[must_use]
-    pub(super) fn with(mut self, part: impl AsRef<[u8]>) -> Self {
-        let part = part.as_ref();
-        self.0.update((part.len() as u64).to_le_bytes());
-        self.0.update(part);
+    pub(super) fn with_input(mut self, input: impl AsRef<[u8]>) -> Self {
+        let bytes = input.as_ref();
+        self.0.update((bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
         self
     }
 
@@ -47,45 +47,49 @@ impl Key {
             let bytes =
                 fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
             let name = path.strip_prefix(dir).unwrap_or(path);
-            self = self.with(name.as_os_str().as_encoded_bytes()).with(bytes);
+            self = self.with_input(name.as_os_str().as_encoded_bytes()).with_input(bytes);
         }
         Ok(self)
     }
 
     /// The first digits of the digest, enough to distinguish entries.
-    fn short(self) -> String {
-        self.0.finalize().iter().take(8).fold(String::new(), |text, byte| text + &hex(*byte))
+    fn short_digest(self) -> String {
+        self.0
+            .finalize()
+            .iter()
+            .take(8)
+            .fold(String::new(), |text, byte| text + &format_byte(*byte))
     }
 }
 
-fn hex(byte: u8) -> String {
+fn format_byte(byte: u8) -> String {
     format!("{byte:02x}")
 }
 
 /// All files below a directory, sorted.
-pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
+pub(super) fn list_files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
     let mut directories = vec![dir.to_owned()];
     while let Some(dir) = directories.pop() {
         let entries =
             fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
         for entry in entries {
             let entry = entry.with_context(|| format!("cannot list {}", dir.display()))?;
-            let kind =
+            let file_type =
                 entry.file_type().with_context(|| format!("cannot list {}", dir.display()))?;
-            if kind.is_dir() {
+            if file_type.is_dir() {
                 directories.push(entry.path());
-            } else if kind.is_file() {
-                found.push(entry.path());
+            } else if file_type.is_file() {
+                paths.push(entry.path());
             }
         }
     }
-    found.sort();
-    Ok(found)
+    paths.sort();
+    Ok(paths)
 }
 
 /// The lab's directory in the user's cache.
-pub(super) fn root() -> Result<PathBuf> {
+pub(super) fn cache_root() -> Result<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME").filter(|dir| Path::new(dir).is_absolute());
     let cache = cache.map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cache")));
     let root = cache.context("no cache directory: set XDG_CACHE_HOME or HOME")?;
@@ -95,15 +99,15 @@ pub(super) fn root() -> Result<PathBuf> {
 }
 
 /// The entry with this name and key; if there is none, `make` fills an empty directory with it.
-pub(super) fn entry(
+pub(super) fn cached_entry(
     name: &str,
-    key: Key,
+    key: CacheKey,
     make: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
-    let root = root()?;
-    let path = root.join(format!("{name}-{}", key.short()));
+    let root = cache_root()?;
+    let path = root.join(format!("{name}-{}", key.short_digest()));
     if path.is_dir() {
-        touch(&path);
+        mark_used(&path);
         return Ok(path);
     }
     ensure_space(&root)?;
@@ -138,19 +142,19 @@ pub(super) fn ensure_space(dir: &Path) -> Result<()> {
 }
 
 /// Notes that an entry was used. A read-only cache can still be read.
-fn touch(path: &Path) {
+fn mark_used(path: &Path) {
     drop(File::open(path).and_then(|dir| dir.set_modified(SystemTime::now())));
 }
 
 /// Removes leftovers of killed runs, and entries that were not used for a month.
-pub(super) fn tidy() -> Result<()> {
-    let root = root()?;
+pub(super) fn remove_unused() -> Result<()> {
+    let root = cache_root()?;
     let entries = fs::read_dir(&root).with_context(|| format!("cannot list {}", root.display()))?;
     for entry in entries.flatten() {
         let limit =
             if entry.file_name().to_string_lossy().starts_with(MAKING) { LEFTOVER } else { UNUSED };
         let age = entry.metadata().and_then(|data| data.modified());
-        if age.is_ok_and(|then| then.elapsed().is_ok_and(|age| age > limit)) {
+        if age.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > limit)) {
             let path = entry.path();
             fs::remove_dir_all(&path)
                 .with_context(|| format!("cannot remove the unused {}", path.display()))?;
@@ -165,8 +169,8 @@ mod tests {
 
     #[test]
     fn keys_tell_inputs_apart() {
-        let one = Key::of(["ab", "c"]).short();
-        assert_ne!(one, Key::of(["a", "bc"]).short());
-        assert_eq!(one, Key::of(["ab", "c"]).short());
+        let one = CacheKey::from_inputs(["ab", "c"]).short_digest();
+        assert_ne!(one, CacheKey::from_inputs(["a", "bc"]).short_digest());
+        assert_eq!(one, CacheKey::from_inputs(["ab", "c"]).short_digest());
     }
 }

@@ -10,8 +10,8 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 
 use super::kernel::Arch;
-use super::note;
-use crate::command::quietly;
+use super::print_progress;
+use crate::command::run_quietly;
 use crate::target;
 
 /// The distribution's program, whatever is first in PATH.
@@ -31,9 +31,9 @@ pub(super) struct Programs {
 }
 
 /// Builds both; cargo rebuilds only what changed.
-pub(super) fn programs(arch: Arch) -> Result<Programs> {
+pub(super) fn build_programs(arch: Arch) -> Result<Programs> {
     let target = target_of(arch).0;
-    let build = target::dir()?.join("lab/build");
+    let build = target::target_dir()?.join("lab/build");
     let started = Instant::now();
     let mut cargo = Command::new(CARGO);
     cargo
@@ -56,10 +56,11 @@ pub(super) fn programs(arch: Arch) -> Result<Programs> {
     for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTC_WRAPPER"] {
         cargo.env_remove(name);
     }
-    quietly(&mut cargo).with_context(|| format!("the guest's programs do not build: {target}"))?;
+    run_quietly(&mut cargo)
+        .with_context(|| format!("the guest's programs do not build: {target}"))?;
     let seconds = started.elapsed().as_secs();
     if seconds >= NOTED {
-        note(&format!("programs for {}: built ({seconds} s)", arch.debian()));
+        print_progress(&format!("programs for {}: built ({seconds} s)", arch.debian_name()));
     }
     let dir = build.join(target).join("lab");
     Ok(Programs { uncore_trace: dir.join("uncore-trace"), lab_guest: dir.join("lab-guest") })

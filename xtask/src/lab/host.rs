@@ -5,9 +5,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::note;
+use super::print_progress;
 use crate::apt::Apt;
-use crate::command::{as_root, quietly, version};
+use crate::command::{as_root, run_quietly, tool_version};
 
 /// Packages of the programs for preparing and booting.
 const PACKAGES: &[&str] = &[
@@ -37,26 +37,27 @@ const GUEST_ARCH: &str = "arm64";
 const GUEST_LIBRARY: &str = "libstd-rust-web-dev:arm64";
 
 /// Installs missing packages.
-pub(super) fn prepare() -> Result<()> {
-    version("dpkg").context("the lab takes its kernels and tools from Debian: no dpkg here")?;
+pub(super) fn install_packages() -> Result<()> {
+    tool_version("dpkg")
+        .context("the lab takes its kernels and tools from Debian: no dpkg here")?;
     let apt = Apt::new();
-    let missing = missing(PACKAGES)?;
+    let missing = missing_packages(PACKAGES)?;
     if !missing.is_empty() {
-        note(&format!("this machine: installing {}", missing.join(" ")));
-        apt.install(&missing)?;
+        print_progress(&format!("this machine: installing {}", missing.join(" ")));
+        apt.install_packages(&missing)?;
     }
-    if !self::missing(&[GUEST_LIBRARY])?.is_empty() {
-        note(&format!("this machine: installing {GUEST_LIBRARY}"));
+    if !missing_packages(&[GUEST_LIBRARY])?.is_empty() {
+        print_progress(&format!("this machine: installing {GUEST_LIBRARY}"));
         add_architecture()?;
-        apt.install(&[GUEST_LIBRARY])?;
+        apt.install_packages(&[GUEST_LIBRARY])?;
     }
-    let missing: Vec<&str> = self::missing(PACKAGES)?;
+    let missing: Vec<&str> = missing_packages(PACKAGES)?;
     ensure!(missing.is_empty(), "still not installed: {}", missing.join(" "));
     Ok(())
 }
 
 /// The packages that are not installed.
-fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
+fn missing_packages<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
     let output = Command::new("dpkg-query")
         .args([
             "--show",
@@ -76,12 +77,12 @@ fn missing<'a>(packages: &[&'a str]) -> Result<Vec<&'a str>> {
 }
 
 fn add_architecture() -> Result<()> {
-    let known = quietly(Command::new("dpkg").arg("--print-foreign-architectures"))?;
-    let own = quietly(Command::new("dpkg").arg("--print-architecture"))?;
-    if known.lines().chain(own.lines()).any(|arch| arch == GUEST_ARCH) {
+    let known = run_quietly(Command::new("dpkg").arg("--print-foreign-architectures"))?;
+    let native = run_quietly(Command::new("dpkg").arg("--print-architecture"))?;
+    if known.lines().chain(native.lines()).any(|arch| arch == GUEST_ARCH) {
         return Ok(());
     }
-    quietly(as_root("dpkg").args(["--add-architecture", GUEST_ARCH]))?;
-    quietly(as_root("apt-get").args(["update", "--quiet=2"]))?;
+    run_quietly(as_root("dpkg").args(["--add-architecture", GUEST_ARCH]))?;
+    run_quietly(as_root("apt-get").args(["update", "--quiet=2"]))?;
     Ok(())
 }

@@ -12,9 +12,9 @@ use std::{fmt, fs};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
-use super::packages::{self, Package};
-use super::{note, version};
-use crate::command::quietly;
+use super::packages::{self, DebianPackage};
+use super::{print_progress, version};
+use crate::command::run_quietly;
 
 /// An architecture of guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -28,7 +28,7 @@ pub(crate) enum Arch {
 
 impl Arch {
     /// Debian's name for it.
-    pub(crate) fn debian(self) -> &'static str {
+    pub(crate) fn debian_name(self) -> &'static str {
         match self {
             Self::Arm64 => "arm64",
             Self::Amd64 => "amd64",
@@ -36,7 +36,7 @@ impl Arch {
     }
 
     /// What `uname -m` calls it.
-    pub(crate) fn uname(self) -> &'static str {
+    pub(crate) fn uname_machine(self) -> &'static str {
         match self {
             Self::Arm64 => "aarch64",
             Self::Amd64 => "x86_64",
@@ -58,7 +58,7 @@ impl Series {
     pub(crate) const DEFAULT: Self = Self { major: 7, minor: 2 };
 
     /// The series that a release name, such as `7.2.13+deb14-arm64`, begins with.
-    pub(crate) fn of(release: &str) -> Option<Self> {
+    pub(crate) fn from_release(release: &str) -> Option<Self> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
         let major = numbers.next()?.parse().ok()?;
         Some(Self { major, minor: numbers.next()?.parse().ok()? })
@@ -75,7 +75,7 @@ impl FromStr for Series {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let series = Self::of(text).filter(|series| series.to_string() == text);
+        let series = Self::from_release(text).filter(|series| series.to_string() == text);
         series.with_context(|| format!("{text} is no kernel series; say one like 7.2"))
     }
 }
@@ -101,14 +101,14 @@ impl fmt::Display for Flavour {
     /// The last words of the names of its packages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let realtime = if self.realtime { "rt-" } else { "" };
-        write!(f, "{realtime}{}", self.arch.debian())
+        write!(f, "{realtime}{}", self.arch.debian_name())
     }
 }
 
 impl Flavour {
     /// Whether it has a release. The names of other flavours, such as `cloud` and `16k`, have one
     /// more word, and so do unsigned images.
-    fn has(self, release: &str) -> bool {
+    fn has_release(self, release: &str) -> bool {
         let upstream = release.strip_suffix(&format!("-{self}"));
         upstream.is_some_and(|upstream| {
             !upstream.split('-').any(|word| word.starts_with(char::is_alphabetic))
@@ -127,13 +127,13 @@ pub(super) struct Kernel {
     pub image: PathBuf,
     /// The directory with `modules.dep`.
     pub modules: PathBuf,
-    headers: Option<Package>,
-    source: Option<Package>,
+    headers: Option<DebianPackage>,
+    source: Option<DebianPackage>,
 }
 
 impl Kernel {
     /// The packages that modules are built from: headers and source.
-    pub(super) fn to_build(&self) -> Result<[&Package; 2]> {
+    pub(super) fn to_build(&self) -> Result<[&DebianPackage; 2]> {
         match (&self.headers, &self.source) {
             (Some(headers), Some(source)) => Ok([headers, source]),
             _ => bail!("kernel {} has no headers and source of its version", self.release),
@@ -145,76 +145,87 @@ impl Kernel {
 #[derive(Debug)]
 struct Candidate {
     release: String,
-    binaries: Vec<Package>,
-    headers: Option<Package>,
-    source: Option<Package>,
+    binaries: Vec<DebianPackage>,
+    headers: Option<DebianPackage>,
+    source: Option<DebianPackage>,
 }
 
 impl Candidate {
-    fn version(&self) -> &str {
+    fn package_version(&self) -> &str {
         self.binaries.first().map_or("", |package| &package.version)
     }
 
-    fn order(&self, other: &Self) -> Ordering {
-        version::compare(self.version(), other.version())
+    fn compare_versions(&self, candidate: &Self) -> Ordering {
+        version::compare_versions(self.package_version(), candidate.package_version())
     }
 }
 
 /// The newest kernel of a series, unpacked; `buildable` asks for headers and source too.
-pub(super) fn resolve(series: Series, flavour: Flavour, buildable: bool) -> Result<Kernel> {
+pub(super) fn resolve_kernel(series: Series, flavour: Flavour, buildable: bool) -> Result<Kernel> {
     let in_series = |wanted: &dyn Fn(Series) -> bool| {
-        let all = candidates(flavour, wanted)?;
-        let fit =
-            all.into_iter().filter(|c| !buildable || c.headers.is_some() && c.source.is_some());
-        Ok::<_, anyhow::Error>(fit.max_by(Candidate::order))
+        let releases = list_candidates(flavour, wanted)?;
+        let fit = releases
+            .into_iter()
+            .filter(|c| !buildable || c.headers.is_some() && c.source.is_some());
+        Ok::<_, anyhow::Error>(fit.max_by(Candidate::compare_versions))
     };
-    let mut found = in_series(&|other| other == series)?;
-    if found.is_none() && series == Series::DEFAULT {
-        found = in_series(&|other| other.major == series.major)?;
-        if let Some(other) = &found {
-            note(&format!("kernel {series} has left the archive: taking {}", other.release));
+    let mut newest = in_series(&|available| available == series)?;
+    if newest.is_none() && series == Series::DEFAULT {
+        newest = in_series(&|available| available.major == series.major)?;
+        if let Some(substitute) = &newest {
+            print_progress(&format!(
+                "kernel {series} has left the archive: taking {}",
+                substitute.release
+            ));
         }
     }
-    let candidate = found.with_context(|| gone(series, flavour, buildable))?;
-    unpacked(candidate)
+    let candidate = newest.with_context(|| no_kernel_message(series, flavour, buildable))?;
+    unpack_kernel(candidate)
 }
 
 /// What to say when a series has no eligible kernel.
-fn gone(series: Series, flavour: Flavour, buildable: bool) -> String {
-    let mut there: Vec<String> = candidates(flavour, &|_| true)
+fn no_kernel_message(series: Series, flavour: Flavour, buildable: bool) -> String {
+    let mut available: Vec<String> = list_candidates(flavour, &|_| true)
         .unwrap_or_default()
         .into_iter()
         .filter(|c| !buildable || c.headers.is_some() && c.source.is_some())
-        .filter_map(|c| Series::of(&c.release).map(|series| series.to_string()))
+        .filter_map(|c| Series::from_release(&c.release).map(|series| series.to_string()))
         .collect();
-    there.sort_by(|a, b| version::compare(a, b));
-    there.dedup();
-    let parts = if buildable { "image, modules, headers and source" } else { "image and modules" };
+    available.sort_by(|a, b| version::compare_versions(a, b));
+    available.dedup();
+    let package_kinds =
+        if buildable { "image, modules, headers and source" } else { "image and modules" };
     format!(
-        "{} with {parts} of one version; there is: {}; choose one with --kernel",
-        packages::missing(&format!("linux-image-{series}*-{flavour}"), flavour.arch.debian()),
-        there.join(", ")
+        "{} with {package_kinds} of one version; there is: {}; choose one with --kernel",
+        packages::missing_message(
+            &format!("linux-image-{series}*-{flavour}"),
+            flavour.arch.debian_name()
+        ),
+        available.join(", ")
     )
 }
 
 /// All releases of a flavour whose series `wanted` accepts.
-fn candidates(flavour: Flavour, wanted: &dyn Fn(Series) -> bool) -> Result<Vec<Candidate>> {
-    let packages = packages::find(|package| {
-        package.serves(flavour.arch.debian()) && named_series(&package.name).is_some_and(wanted)
+fn list_candidates(flavour: Flavour, wanted: &dyn Fn(Series) -> bool) -> Result<Vec<Candidate>> {
+    let packages = packages::find_packages(|package| {
+        package.is_for_arch(flavour.arch.debian_name())
+            && named_series(&package.name).is_some_and(wanted)
     })?;
     let mut candidates = Vec::new();
     for image in &packages {
         let Some(release) = image.name.strip_prefix("linux-image-") else { continue };
-        if !flavour.has(release) {
+        if !flavour.has_release(release) {
             continue;
         }
-        let part = |name: String| {
+        let find_package = |name: String| {
             packages.iter().find(|p| p.name == name && p.version == image.version).cloned()
         };
-        let series = Series::of(release).map(|series| series.to_string()).unwrap_or_default();
+        let series =
+            Series::from_release(release).map(|series| series.to_string()).unwrap_or_default();
         // Since 6.19 the image is an empty package that depends on these.
-        let parts = ["binary", "modules", "base"].map(|p| part(format!("linux-{p}-{release}")));
-        let binaries = match parts {
+        let image_packages =
+            ["binary", "modules", "base"].map(|p| find_package(format!("linux-{p}-{release}")));
+        let binaries = match image_packages {
             [Some(binary), Some(modules), base] => {
                 [binary, modules].into_iter().chain(base).collect()
             }
@@ -224,8 +235,8 @@ fn candidates(flavour: Flavour, wanted: &dyn Fn(Series) -> bool) -> Result<Vec<C
         candidates.push(Candidate {
             release: release.to_owned(),
             binaries,
-            headers: part(format!("linux-headers-{release}")),
-            source: part(format!("linux-source-{series}")),
+            headers: find_package(format!("linux-headers-{release}")),
+            source: find_package(format!("linux-source-{series}")),
         });
     }
     Ok(candidates)
@@ -233,16 +244,18 @@ fn candidates(flavour: Flavour, wanted: &dyn Fn(Series) -> bool) -> Result<Vec<C
 
 /// The series in the name of a kernel package.
 fn named_series(name: &str) -> Option<Series> {
-    let (kind, release) = name.strip_prefix("linux-")?.split_once('-')?;
-    ["image", "binary", "modules", "base", "headers", "source"].contains(&kind).then_some(())?;
-    Series::of(release)
+    let (package_kind, release) = name.strip_prefix("linux-")?.split_once('-')?;
+    ["image", "binary", "modules", "base", "headers", "source"]
+        .contains(&package_kind)
+        .then_some(())?;
+    Series::from_release(release)
 }
 
-fn unpacked(candidate: Candidate) -> Result<Kernel> {
-    let version = candidate.version().to_owned();
+fn unpack_kernel(candidate: Candidate) -> Result<Kernel> {
+    let version = candidate.package_version().to_owned();
     let Candidate { release, binaries, headers, source } = candidate;
     let name = format!("kernel-{release}");
-    let root = packages::unpacked(&name, &binaries, |dir| depmod(dir, &release))?;
+    let root = packages::unpacked_tree(&name, &binaries, |dir| run_depmod(dir, &release))?;
     let modules = modules_of(&root, &release)?;
     let image = [modules.join("vmlinuz"), root.join(format!("boot/vmlinuz-{release}"))];
     let image = image.into_iter().find(|path| path.is_file());
@@ -251,16 +264,16 @@ fn unpacked(candidate: Candidate) -> Result<Kernel> {
 }
 
 fn modules_of(root: &Path, release: &str) -> Result<PathBuf> {
-    let mut places = ["usr/lib/modules", "lib/modules"].iter();
-    let found = places.find_map(|place| {
-        let dir = root.join(place).join(release);
+    let mut directories = ["usr/lib/modules", "lib/modules"].iter();
+    let modules_dir = directories.find_map(|directory| {
+        let dir = root.join(directory).join(release);
         dir.is_dir().then_some(dir)
     });
-    found.with_context(|| format!("kernel {release} has no modules in {}", root.display()))
+    modules_dir.with_context(|| format!("kernel {release} has no modules in {}", root.display()))
 }
 
 /// Makes the index of module dependencies, which the distribution makes at installation.
-fn depmod(root: &Path, release: &str) -> Result<()> {
+fn run_depmod(root: &Path, release: &str) -> Result<()> {
     let modules = modules_of(root, release)?;
     ensure!(modules.join("kernel").is_dir(), "{} holds no modules", modules.display());
     if modules.join("modules.dep").is_file() {
@@ -276,7 +289,7 @@ fn depmod(root: &Path, release: &str) -> Result<()> {
     }
     // The administrator's directories are not in every user's PATH.
     let depmod = ["/usr/sbin/depmod", "/sbin/depmod"].into_iter().find(|p| Path::new(p).exists());
-    quietly(Command::new(depmod.unwrap_or("depmod")).arg("-b").arg(base).arg(release))?;
+    run_quietly(Command::new(depmod.unwrap_or("depmod")).arg("-b").arg(base).arg(release))?;
     Ok(())
 }
 
@@ -297,7 +310,7 @@ mod tests {
             ("6.12.118+deb13-rt-arm64", false, false),
         ] {
             assert_eq!(
-                (plain.has(release), realtime.has(release)),
+                (plain.has_release(release), realtime.has_release(release)),
                 (is_plain, is_realtime),
                 "{release}"
             );

@@ -10,7 +10,7 @@ use uncore_trace_lab::spec::Device;
 
 use super::acpi::AcpiDevice;
 use super::kernel::{Arch, Series};
-use super::pmu::{Kind, Pmu};
+use super::pmu::{DeviceModelKind, LabPmu};
 
 /// Address of the registers of device N: `LAB_WINDOW` and `LAB_SLOT` of `tests/lab/model/abi.h`.
 const WINDOW: u64 = 0x20_0000_0000;
@@ -25,7 +25,7 @@ const FIRST_INTERRUPT: u32 = 200;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct MachineFile {
     about: String,
     /// Only arm64 machines have devices of the model.
     #[serde(default = "arm64")]
@@ -88,7 +88,7 @@ fn single() -> Vec<u32> {
 
 /// A machine of the lab.
 #[derive(Clone, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct LabMachine {
     pub name: String,
     pub about: String,
     pub arch: Arch,
@@ -109,7 +109,7 @@ pub(crate) struct Machine {
 /// One PMU of a machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Instance {
-    pub pmu: Rc<Pmu>,
+    pub pmu: Rc<LabPmu>,
     /// Which description it has.
     pub model: String,
     /// Number of its device.
@@ -122,30 +122,30 @@ pub(crate) struct Instance {
     pub cpus: u64,
 }
 
-impl Machine {
+impl LabMachine {
     /// Reads `machines/NAME.toml` of the lab's directory.
     pub(crate) fn read(lab: &Path, name: &str) -> Result<Self> {
         let path = lab.join("machines").join(name).with_extension("toml");
         let Ok(text) = fs::read_to_string(&path) else {
-            bail!("no machine {name}; there are: {}", Self::names(lab)?.join(", "));
+            bail!("no machine {name}; there are: {}", Self::machine_names(lab)?.join(", "));
         };
-        let file: File = toml::from_str(&text)
+        let file: MachineFile = toml::from_str(&text)
             .with_context(|| format!("{} is not a machine", path.display()))?;
         let mut instances: Vec<Instance> = Vec::new();
         for placed in &file.pmu {
-            let pmu = Rc::new(Pmu::read(&lab.join("pmus"), &placed.pmu)?);
+            let pmu = Rc::new(LabPmu::read(&lab.join("pmus"), &placed.pmu)?);
             for &unit in &placed.units {
                 let device = instances.len() as u32;
-                let index = instances.iter().filter(|other| other.model == placed.pmu).count();
+                let index = instances.iter().filter(|earlier| earlier.model == placed.pmu).count();
                 let name = pmu
                     .name
                     .replace("{socket}", &placed.socket.to_string())
                     .replace("{unit}", &unit.to_string())
                     .replace("{index}", &index.to_string())
-                    .replace("{page}", &format!("{:x}", base(device) >> 12))
+                    .replace("{page}", &format!("{:x}", register_base(device) >> 12))
                     .replace("{sbdf}", &format!("{:x}", unit << 16));
-                let first = placed.socket * file.cpus_per_socket;
-                let cpus = ((1 << file.cpus_per_socket) - 1) << first;
+                let first_cpu = placed.socket * file.cpus_per_socket;
+                let cpus = ((1 << file.cpus_per_socket) - 1) << first_cpu;
                 instances.push(Instance {
                     pmu: Rc::clone(&pmu),
                     model: placed.pmu.clone(),
@@ -178,16 +178,16 @@ impl Machine {
 
     /// The machine as the drivers of a kernel support it.
     #[must_use]
-    pub(crate) fn on(&self, series: Series) -> Self {
+    pub(crate) fn for_series(&self, series: Series) -> Self {
         let mut machine = self.clone();
         for instance in &mut machine.instances {
-            instance.pmu = Rc::new(instance.pmu.on(series));
+            instance.pmu = Rc::new(instance.pmu.for_series(series));
         }
         machine
     }
 
     /// The names of all machines.
-    pub(crate) fn names(lab: &Path) -> Result<Vec<String>> {
+    pub(crate) fn machine_names(lab: &Path) -> Result<Vec<String>> {
         let dir = lab.join("machines");
         let entries =
             fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?;
@@ -202,22 +202,22 @@ impl Machine {
     }
 
     /// CPUs of the sockets that have PMUs.
-    pub(crate) fn cpus(&self) -> u32 {
+    pub(crate) fn cpu_count(&self) -> u32 {
         self.sockets * self.cpus_per_socket
     }
 
     /// The CPU for everything except the tenants.
     pub(crate) fn housekeeping_cpu(&self) -> Option<u32> {
-        self.housekeeping.then(|| self.cpus())
+        self.housekeeping.then(|| self.cpu_count())
     }
 
     /// Instances with this description, e.g. `grace-pcie`.
-    pub(crate) fn of(&self, model: &str) -> Vec<&Instance> {
+    pub(crate) fn instances_of(&self, model: &str) -> Vec<&Instance> {
         self.instances.iter().filter(|instance| instance.model == model).collect()
     }
 
     /// Descriptions in the order in which they are placed, without duplicates.
-    pub(crate) fn models(&self) -> Vec<&str> {
+    pub(crate) fn model_names(&self) -> Vec<&str> {
         let mut models: Vec<&str> = Vec::new();
         for instance in &self.instances {
             if !models.contains(&instance.model.as_str()) {
@@ -228,18 +228,18 @@ impl Machine {
     }
 }
 
-fn base(device: u32) -> u64 {
+fn register_base(device: u32) -> u64 {
     WINDOW + u64::from(device) * SLOT
 }
 
 impl Instance {
     /// Its definition for the model.
-    pub(crate) fn definition(&self) -> Device {
+    pub(crate) fn model_definition(&self) -> Device {
         let define = &self.pmu.define;
         let mut arg = [0_u64; 12];
         let mut text = String::new();
         match self.pmu.kind {
-            Kind::Cspmu => {
+            DeviceModelKind::Cspmu => {
                 arg[0] = define.iidr;
                 // PMCFGR: N, SIZE and CC.
                 arg[1] = (define.counters - 1) | (define.width - 1) << 8 | 1 << 14;
@@ -250,59 +250,62 @@ impl Instance {
                     text.clone_from(&define.hid);
                 }
             }
-            Kind::C2c => arg[0] = define.instances,
-            Kind::Cmn => {
+            DeviceModelKind::C2c => arg[0] = define.instances,
+            DeviceModelKind::Cmn => {
                 arg[..3].copy_from_slice(&define.mesh);
-                for (place, id) in arg[4..].iter_mut().zip(&define.ccla) {
-                    *place = *id;
+                for (slot, id) in arg[4..].iter_mut().zip(&define.ccla) {
+                    *slot = *id;
                 }
             }
-            Kind::Dwc => {
+            DeviceModelKind::Dwc => {
                 arg[0] = u64::from(self.unit);
                 arg[1] = define.lanes;
                 arg[3] = 1;
             }
-            Kind::Cpu => text.clone_from(&self.name),
-            Kind::Hisi => arg[0] = define.layout,
-            Kind::Cmem | Kind::Drw => {}
+            DeviceModelKind::Cpu => text.clone_from(&self.name),
+            DeviceModelKind::Hisi => arg[0] = define.layout,
+            DeviceModelKind::Cmem | DeviceModelKind::Drw => {}
         }
-        let (kind, arg) = (self.pmu.kind as u32, arg.to_vec());
-        Device { kind, node: self.socket, cpus: self.cpus, arg, text }
+        let (model_kind, arg) = (self.pmu.kind as u32, arg.to_vec());
+        Device { kind: model_kind, node: self.socket, cpus: self.cpus, arg, text }
     }
 
     /// Its ACPI device, if its driver asks the firmware.
-    pub(crate) fn acpi(&self) -> Option<AcpiDevice> {
+    pub(crate) fn acpi_device(&self) -> Option<AcpiDevice> {
         let define = &self.pmu.define;
-        let base = base(self.device);
+        let base = register_base(self.device);
         let pages = |count: u64| (0..count).map(|i| (base + i * PAGE, PAGE)).collect();
         let memory: Vec<(u64, u64)> = match self.pmu.kind {
             // One page for each instance, and one for broadcasts.
-            Kind::Cmem => pages(14 + 1),
-            Kind::C2c => pages(define.instances + 1),
-            Kind::Drw => pages(1),
-            Kind::Hisi => vec![(base, 4 * PAGE)],
-            Kind::Cmn => vec![(base, SLOT)],
-            Kind::Cspmu if !define.hid.is_empty() => {
+            DeviceModelKind::Cmem => pages(14 + 1),
+            DeviceModelKind::C2c => pages(define.instances + 1),
+            DeviceModelKind::Drw => pages(1),
+            DeviceModelKind::Hisi => vec![(base, 4 * PAGE)],
+            DeviceModelKind::Cmn => vec![(base, SLOT)],
+            DeviceModelKind::Cspmu if !define.hid.is_empty() => {
                 define.page.iter().map(|offset| (base + offset, PAGE)).collect()
             }
-            Kind::Cspmu | Kind::Dwc | Kind::Cpu => return None,
+            DeviceModelKind::Cspmu | DeviceModelKind::Dwc | DeviceModelKind::Cpu => return None,
         };
         let mut properties: Vec<(String, u64)> =
             self.pmu.properties.iter().map(|(name, value)| (name.clone(), *value)).collect();
-        if self.pmu.kind == Kind::Cspmu {
+        if self.pmu.kind == DeviceModelKind::Cspmu {
             properties.push(("instance_id".to_owned(), u64::from(self.unit)));
         }
-        if self.pmu.kind == Kind::Hisi {
+        if self.pmu.kind == DeviceModelKind::Hisi {
             // A die is a node, see tests/lab/model/hisi.c.
             properties.push(("hisilicon,scl-id".to_owned(), u64::from(self.socket)));
         }
         let of_unit = self.pmu.unit_properties.iter();
         properties.extend(of_unit.map(|name| (name.clone(), u64::from(self.unit))));
-        let interrupts = matches!(self.pmu.kind, Kind::Cmn | Kind::Drw | Kind::Hisi);
+        let interrupts = matches!(
+            self.pmu.kind,
+            DeviceModelKind::Cmn | DeviceModelKind::Drw | DeviceModelKind::Hisi
+        );
         let interrupt = interrupts.then(|| FIRST_INTERRUPT + self.device);
         // The drivers of Tegra410 use the unique id as the socket.
         let uid = match self.pmu.kind {
-            Kind::Cmem | Kind::C2c => self.socket,
+            DeviceModelKind::Cmem | DeviceModelKind::C2c => self.socket,
             _ => self.device,
         };
         Some(AcpiDevice {

@@ -20,7 +20,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 use self::boot::{GuestSpec, Wishes};
 use self::initrd::{FileContent, GuestFile};
 use self::kernel::{Flavour, Series};
-use self::machine::Machine;
+use self::machine::LabMachine;
 use self::scenario::{Setting, broken, misses};
 use self::step::Step;
 use crate::{setup, target};
@@ -95,21 +95,24 @@ struct Verdict {
 
 /// Runs the selected machines.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    host::prepare()?;
-    cache::tidy()?;
-    let _alone = alone()?;
+    host::install_packages()?;
+    cache::remove_unused()?;
+    let _alone = lock_lab()?;
     let lab = workspace_root().join("tests/lab");
-    let names =
-        if args.machines.is_empty() { Machine::names(&lab)? } else { args.machines.clone() };
+    let names = if args.machines.is_empty() {
+        LabMachine::machine_names(&lab)?
+    } else {
+        args.machines.clone()
+    };
     ensure!(!args.shell || names.len() == 1, "name one machine for a shell on it");
-    let machines: Vec<Machine> =
-        names.iter().map(|name| Machine::read(&lab, name)).collect::<Result<_>>()?;
-    let python = setup::python()?;
+    let machines: Vec<LabMachine> =
+        names.iter().map(|name| LabMachine::read(&lab, name)).collect::<Result<_>>()?;
+    let python = setup::readers_python()?;
     let mut verdicts = Vec::new();
     for machine in &machines {
-        for series in series(machine, args)? {
-            let verdict = test(machine, series, args, &python).unwrap_or_else(|error| {
-                note(&format!("{} on {series}: {error:#}", machine.name));
+        for series in selected_series(machine, args)? {
+            let verdict = test_machine(machine, series, args, &python).unwrap_or_else(|error| {
+                print_progress(&format!("{} on {series}: {error:#}", machine.name));
                 Verdict { passed: 0, failed: 1 }
             });
             verdicts.push((machine.name.as_str(), series, verdict));
@@ -118,40 +121,41 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.shell {
         return Ok(());
     }
-    table(&verdicts);
-    let sum =
-        |part: fn(&Verdict) -> usize| verdicts.iter().map(|(_, _, it)| part(it)).sum::<usize>();
+    print_table(&verdicts);
+    let sum = |count_of: fn(&Verdict) -> usize| {
+        verdicts.iter().map(|(_, _, result)| count_of(result)).sum::<usize>()
+    };
     let (passed, failed) = (sum(|verdict| verdict.passed), sum(|verdict| verdict.failed));
-    note(&format!("{passed} passed, {failed} failed"));
+    print_progress(&format!("{passed} passed, {failed} failed"));
     ensure!(failed == 0, "{failed} of the lab's steps failed");
     Ok(())
 }
 
 /// The results by machine and kernel, in the order in which they ran.
-fn table(verdicts: &[(&str, Series, Verdict)]) {
+fn print_table(verdicts: &[(&str, Series, Verdict)]) {
     let width = verdicts.iter().map(|(name, ..)| name.len()).max().unwrap_or(0).max(7);
-    note(&format!("{:width$}  kernel  passed  failed", "machine"));
+    print_progress(&format!("{:width$}  kernel  passed  failed", "machine"));
     for (name, series, Verdict { passed, failed }) in verdicts {
         let series = series.to_string();
-        note(&format!("{name:width$}  {series:6}  {passed:6}  {failed:6}"));
+        print_progress(&format!("{name:width$}  {series:6}  {passed:6}  {failed:6}"));
     }
 }
 
 /// A lock that is held until the end of the run: two runs would remove each other's results.
-fn alone() -> Result<File> {
-    let dir = target::dir()?.join("lab");
+fn lock_lab() -> Result<File> {
+    let dir = target::target_dir()?.join("lab");
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let path = dir.join("lock");
     let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
     if file.try_lock().is_err() {
-        note("waiting for another run with the same target directory");
+        print_progress("waiting for another run with the same target directory");
         file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
     }
     Ok(file)
 }
 
 /// The selected kernels for a machine.
-fn series(machine: &Machine, args: &Args) -> Result<Vec<Series>> {
+fn selected_series(machine: &LabMachine, args: &Args) -> Result<Vec<Series>> {
     Ok(match &args.kernel {
         Some(series) => vec![series.parse()?],
         None if args.kernels => machine.series.clone(),
@@ -160,66 +164,77 @@ fn series(machine: &Machine, args: &Args) -> Result<Vec<Series>> {
 }
 
 /// Boots a machine, runs its steps, and checks the results.
-fn test(machine: &Machine, series: Series, args: &Args, python: &Path) -> Result<Verdict> {
-    let machine = &machine.on(series);
-    let steps = scenario::steps(&Setting { machine, series }, &args.scenario)?;
+fn test_machine(
+    machine: &LabMachine,
+    series: Series,
+    args: &Args,
+    python: &Path,
+) -> Result<Verdict> {
+    let machine = &machine.for_series(series);
+    let steps = scenario::selected_steps(&Setting { machine, series }, &args.scenario)?;
     ensure!(!steps.is_empty() || args.shell, "none of its scenarios was asked for");
-    note(&format!("{} ({}): {} steps on {series}", machine.name, machine.about, steps.len()));
+    print_progress(&format!(
+        "{} ({}): {} steps on {series}",
+        machine.name,
+        machine.about,
+        steps.len()
+    ));
     let wishes = Wishes { keep: args.keep, shell: args.shell, verbose: args.verbose };
-    let results = boot::boot(&guest(machine, series, &steps)?, wishes)?;
+    let results = boot::run_guest(&guest_spec(machine, series, &steps)?, wishes)?;
     if args.shell {
         return Ok(Verdict::default());
     }
-    replay::all(&results, &steps)?;
-    verified::all(&results, &steps)?;
-    check(&results, &steps, python)
+    replay::replay_steps(&results, &steps)?;
+    verified::write_differences(&results, &steps)?;
+    check_results(&results, &steps, python)
 }
 
 /// Boots a machine of the lab once, with its first kernel, and runs steps on it. `keep` gets the
 /// directory of the results, with one directory for each step; it is removed when this returns.
-pub(crate) fn record<T>(
-    machine: &Machine,
+pub(crate) fn record_steps<T>(
+    machine: &LabMachine,
     steps: &[Step],
     verbose: bool,
     keep: impl FnOnce(&Path) -> Result<T>,
 ) -> Result<T> {
-    host::prepare()?;
-    cache::tidy()?;
-    let _alone = alone()?;
+    host::install_packages()?;
+    cache::remove_unused()?;
+    let _alone = lock_lab()?;
     let series = machine.series.first().copied().context("its file names no kernel")?;
     let wishes = Wishes { keep: false, shell: false, verbose };
-    let mut spec = guest(&machine.on(series), series, steps)?;
+    let mut spec = guest_spec(&machine.for_series(series), series, steps)?;
     // Other work of the host slows the guest down, and nobody waits for it.
     spec.limit *= BENCH_PATIENCE;
     spec.skewed = true;
     // Separate from the results of the machine's checks.
     spec.name.push_str("-bench");
     // The next run removes what was not copied.
-    keep(&boot::boot(&spec, wishes)?)
+    keep(&boot::run_guest(&spec, wishes)?)
 }
 
 /// Runs a scenario of a machine with its first kernel; `keep` gets the directory of the results, as
-/// in [`record`].
+/// in [`record_steps`].
 pub(crate) fn run_scenario<T>(
     machine: &str,
     scenario: &str,
     keep: impl FnOnce(&Path) -> Result<T>,
 ) -> Result<T> {
-    let machine = Machine::read(&workspace_root().join("tests/lab"), machine)?;
+    let machine = LabMachine::read(&workspace_root().join("tests/lab"), machine)?;
     let series = machine.series.first().copied().context("its file names no kernel")?;
-    let on = machine.on(series);
-    let steps = scenario::steps(&Setting { machine: &on, series }, &[scenario.to_owned()])?;
-    record(&machine, &steps, false, keep)
+    let on_series = machine.for_series(series);
+    let steps =
+        scenario::selected_steps(&Setting { machine: &on_series, series }, &[scenario.to_owned()])?;
+    record_steps(&machine, &steps, false, keep)
 }
 
 /// Runs a scenario of a machine with its first kernel; all of its checks must pass. Gives the
 /// directory of the results, with one directory for each step.
-pub(crate) fn checked(machine: &str, scenario: &str) -> Result<PathBuf> {
+pub(crate) fn run_checked_scenario(machine: &str, scenario: &str) -> Result<PathBuf> {
     let (machines, scenarios) = (vec![machine.to_owned()], vec![scenario.to_owned()]);
     run(&Args { machines, scenario: scenarios, ..Args::default() })?;
-    let all = Machine::read(&workspace_root().join("tests/lab"), machine)?;
-    let series = all.series.first().copied().context("its file names no kernel")?;
-    Ok(target::dir()?.join("lab").join(guest_name(machine, series)))
+    let lab_machine = LabMachine::read(&workspace_root().join("tests/lab"), machine)?;
+    let series = lab_machine.series.first().copied().context("its file names no kernel")?;
+    Ok(target::target_dir()?.join("lab").join(guest_name(machine, series)))
 }
 
 /// Runs a scenario on every kernel of each machine that has it; `keep` gets the directory of the
@@ -229,16 +244,16 @@ pub(crate) fn on_each_kernel(
     mut keep: impl FnMut(&Path) -> Result<()>,
 ) -> Result<()> {
     let lab = workspace_root().join("tests/lab");
-    for name in Machine::names(&lab)? {
-        let all = Machine::read(&lab, &name)?;
-        if !all.scenarios.iter().any(|name| name == scenario) {
+    for name in LabMachine::machine_names(&lab)? {
+        let lab_machine = LabMachine::read(&lab, &name)?;
+        if !lab_machine.scenarios.iter().any(|name| name == scenario) {
             continue;
         }
-        for &series in &all.series {
-            let machine = Machine { series: vec![series], ..all.clone() };
-            let setting = Setting { machine: &machine.on(series), series };
-            let steps = scenario::steps(&setting, &[scenario.to_owned()])?;
-            record(&machine, &steps, false, |results| keep(&results.join(scenario)))?;
+        for &series in &lab_machine.series {
+            let machine = LabMachine { series: vec![series], ..lab_machine.clone() };
+            let setting = Setting { machine: &machine.for_series(series), series };
+            let steps = scenario::selected_steps(&setting, &[scenario.to_owned()])?;
+            record_steps(&machine, &steps, false, |results| keep(&results.join(scenario)))?;
         }
     }
     Ok(())
@@ -249,14 +264,15 @@ fn guest_name(machine: &str, series: Series) -> String {
     format!("{machine}-{series}")
 }
 
-fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec> {
-    let devices: Vec<_> = machine.instances.iter().map(machine::Instance::definition).collect();
-    let pmus: Vec<&str> = machine.instances.iter().map(|it| it.name.as_str()).collect();
+fn guest_spec(machine: &LabMachine, series: Series, steps: &[Step]) -> Result<GuestSpec> {
+    let devices: Vec<_> =
+        machine.instances.iter().map(machine::Instance::model_definition).collect();
+    let pmus: Vec<&str> = machine.instances.iter().map(|instance| instance.name.as_str()).collect();
     let housekeeping = machine.housekeeping_cpu();
     let nodes = machine.sockets + u32::from(housekeeping.is_some());
     let longest = |step: &Step| step.work.tenants.iter().map(|tenant| tenant.duration_ms).max();
     let work_ms = steps.iter().filter_map(longest).sum();
-    let json: Vec<Value> = steps.iter().map(Step::of_guest).collect::<Result<_>>()?;
+    let json: Vec<Value> = steps.iter().map(Step::guest_json).collect::<Result<_>>()?;
     Ok(GuestSpec {
         name: guest_name(&machine.name, series),
         flavour: Flavour { arch: machine.arch, realtime: machine.realtime },
@@ -271,8 +287,8 @@ fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec>
         modules: machine.modules.clone(),
         disk_mib: machine.disk_mib,
         nvme_mib: machine.nvme_mib,
-        acpi: machine.instances.iter().filter_map(machine::Instance::acpi).collect(),
-        files: vec![broken_catalog()?, catalog(), agent()],
+        acpi: machine.instances.iter().filter_map(machine::Instance::acpi_device).collect(),
+        files: vec![broken_catalog()?, core_pmu_catalog(), agent_config()],
         guest_json: json!({
             "devices": devices,
             "pmus": pmus,
@@ -285,29 +301,29 @@ fn guest(machine: &Machine, series: Series, steps: &[Step]) -> Result<GuestSpec>
 
 /// The file of a family with one wrong bit.
 fn broken_catalog() -> Result<GuestFile> {
-    let (file, right, wrong) = broken::FAMILY;
+    let (file, original, corrupted) = broken::FAMILY;
     let path = workspace_root().join("uncore-trace/catalog").join(file);
     let text = fs::read_to_string(&path)
         .with_context(|| format!("cannot read the family {}", path.display()))?;
-    ensure!(text.contains(right), "{} does not say {right}", path.display());
-    let bytes = text.replace(right, wrong).into_bytes();
+    ensure!(text.contains(original), "{} does not say {original}", path.display());
+    let bytes = text.replace(original, corrupted).into_bytes();
     Ok((format!("{}/{file}", broken::CATALOG), FileContent::Bytes(bytes), 0o644))
 }
 
 /// The family of the model's core PMU.
-fn catalog() -> GuestFile {
+fn core_pmu_catalog() -> GuestFile {
     let path = workspace_root().join("tests/lab/catalog").join(misses::FAMILY);
     (format!("{}/{}", misses::CATALOG, misses::FAMILY), FileContent::File(path), 0o644)
 }
 
 /// The configuration of the scenario `agent`.
-fn agent() -> GuestFile {
+fn agent_config() -> GuestFile {
     let path = workspace_root().join("tests/lab/agent.toml");
     ("/lab/agent.toml".to_owned(), FileContent::File(path), 0o644)
 }
 
 /// Compares the results with the true traffic, and prints the differences.
-fn check(results: &PathBuf, steps: &[Step], python: &Path) -> Result<Verdict> {
+fn check_results(results: &PathBuf, steps: &[Step], python: &Path) -> Result<Verdict> {
     let file = results.join("steps.json");
     let text = serde_json::to_string_pretty(steps).context("cannot write the steps")?;
     fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
@@ -322,36 +338,37 @@ fn check(results: &PathBuf, steps: &[Step], python: &Path) -> Result<Verdict> {
 
 /// The headers of musl for an architecture, from the newest suite: Rust's own library has none.
 pub(crate) fn musl_headers(arch: kernel::Arch) -> Result<PathBuf> {
-    let package = packages::newest("musl-dev", arch.debian())?;
-    let root = packages::unpacked("musl", &[package], |_| Ok(()))?;
-    let headers = root.join(format!("usr/include/{}-linux-musl", arch.uname()));
+    let package = packages::newest_package("musl-dev", arch.debian_name())?;
+    let root = packages::unpacked_tree("musl", &[package], |_| Ok(()))?;
+    let headers = root.join(format!("usr/include/{}-linux-musl", arch.uname_machine()));
     ensure!(headers.is_dir(), "the package musl-dev has no {}", headers.display());
     Ok(headers)
 }
 
 /// A static busybox for guests of an architecture.
-pub(crate) fn busybox(arch: kernel::Arch) -> Result<PathBuf> {
-    let package = packages::newest("busybox-static", arch.debian())?;
-    let root = packages::unpacked("busybox", &[package], |_| Ok(()))?;
-    let mut places = ["usr/bin/busybox", "bin/busybox"].iter().map(|place| root.join(place));
-    places.find(|path| path.is_file()).context("no busybox in its package")
+pub(crate) fn busybox_path(arch: kernel::Arch) -> Result<PathBuf> {
+    let package = packages::newest_package("busybox-static", arch.debian_name())?;
+    let root = packages::unpacked_tree("busybox", &[package], |_| Ok(()))?;
+    let mut candidates =
+        ["usr/bin/busybox", "bin/busybox"].iter().map(|relative| root.join(relative));
+    candidates.find(|path| path.is_file()).context("no busybox in its package")
 }
 
 /// The newest kernel of a series, to boot.
 pub(crate) fn kernel_image(series: &str, arch: kernel::Arch) -> Result<PathBuf> {
-    Ok(kernel::resolve(series.parse()?, Flavour { arch, realtime: false }, false)?.image)
+    Ok(kernel::resolve_kernel(series.parse()?, Flavour { arch, realtime: false }, false)?.image)
 }
 
 /// Prints a line about the progress.
-fn note(text: &str) {
+fn print_progress(text: &str) {
     println!("lab: {text}");
 }
 
 /// Runs a step and prints how long it took.
-fn timed<T>(what: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
+fn time_step<T>(title: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
     let started = Instant::now();
     let done = step()?;
-    note(&format!("{what} ({} s)", started.elapsed().as_secs()));
+    print_progress(&format!("{title} ({} s)", started.elapsed().as_secs()));
     Ok(done)
 }
 
@@ -363,9 +380,9 @@ mod tests {
     fn a_housekeeping_cpu_is_the_only_one_of_its_socket() {
         let lab = workspace_root().join("tests/lab");
         let guest_of = |name| {
-            let machine = Machine::read(&lab, name).unwrap();
+            let machine = LabMachine::read(&lab, name).unwrap();
             let series = machine.series[0];
-            guest(&machine.on(series), series, &[]).unwrap()
+            guest_spec(&machine.for_series(series), series, &[]).unwrap()
         };
         let own = guest_of("grace-housekeeping");
         assert_eq!((own.cpus, own.nodes, own.online), (6, 3, Some(5)));

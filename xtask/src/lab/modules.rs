@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::kernel::Kernel;
-use super::{cache, packages, timed};
-use crate::command::{last_lines, quietly};
+use super::{cache, packages, time_step};
+use crate::command::{last_lines, run_quietly};
 
 /// Prefix of the cross compiler's programs.
 const CROSS: &str = "aarch64-linux-gnu-";
@@ -29,15 +29,16 @@ const LEFT_OUT: &[&str] = &[
 
 /// Builds the device model and the drivers for a kernel. Returns their `.ko` files in the order of
 /// the model's Kbuild, in which they can be loaded.
-pub(super) fn drivers(kernel: &Kernel, model: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn build_drivers(kernel: &Kernel, model: &Path) -> Result<Vec<PathBuf>> {
     ensure!(model.join("Kbuild").is_file(), "no device model in {}", model.display());
-    let sources = sources(model)?;
-    let key = cache::Key::of([&kernel.version, &kernel.release]).with_files(model, &sources)?;
-    let dir = cache::entry(&format!("model-{}", kernel.release), key, |dir| {
-        let tree = prepared(kernel)?;
-        timed(&format!("kernel {}: modules built", kernel.release), || {
-            copy(&sources, model, dir)?;
-            build(kernel, &tree, dir)
+    let sources = source_files(model)?;
+    let key = cache::CacheKey::from_inputs([&kernel.version, &kernel.release])
+        .with_files(model, &sources)?;
+    let dir = cache::cached_entry(&format!("model-{}", kernel.release), key, |dir| {
+        let tree = prepared_source(kernel)?;
+        time_step(&format!("kernel {}: modules built", kernel.release), || {
+            copy_files(&sources, model, dir)?;
+            build_modules(kernel, &tree, dir)
         })
     })?;
     let order = dir.join("modules.order");
@@ -49,8 +50,8 @@ pub(super) fn drivers(kernel: &Kernel, model: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The model's source files, without products of a build in the same directory.
-fn sources(model: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = cache::files(model)?;
+fn source_files(model: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = cache::list_files(model)?;
     files.retain(|path| {
         let generated = path.to_string_lossy().ends_with(".mod.c");
         path.ends_with("Kbuild") || !generated && path.extension().is_some_and(is_c)
@@ -62,70 +63,72 @@ fn is_c(extension: &OsStr) -> bool {
     extension == "c" || extension == "h"
 }
 
-fn copy(files: &[PathBuf], from: &Path, to: &Path) -> Result<()> {
+fn copy_files(files: &[PathBuf], source_dir: &Path, target_dir: &Path) -> Result<()> {
     for path in files {
-        let to = to.join(path.strip_prefix(from).unwrap_or(path));
-        let dir = to.parent().unwrap_or(&to);
+        let target_path = target_dir.join(path.strip_prefix(source_dir).unwrap_or(path));
+        let dir = target_path.parent().unwrap_or(&target_path);
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        fs::copy(path, &to).with_context(|| format!("cannot copy {}", path.display()))?;
+        fs::copy(path, &target_path).with_context(|| format!("cannot copy {}", path.display()))?;
     }
     Ok(())
 }
 
 /// Builds in a separate directory, so that the source tree does not change.
-fn build(kernel: &Kernel, tree: &Path, dir: &Path) -> Result<()> {
-    let mut command = make(kernel, tree);
-    command.arg(argument("M=", dir)).arg(argument("LAB_SRC=", tree)).arg("modules");
-    let said = quietly(&mut command)
+fn build_modules(kernel: &Kernel, tree: &Path, dir: &Path) -> Result<()> {
+    let mut command = make_command(kernel, tree);
+    command.arg(path_argument("M=", dir)).arg(path_argument("LAB_SRC=", tree)).arg("modules");
+    let output = run_quietly(&mut command)
         .with_context(|| format!("the modules do not build for kernel {}", kernel.release))?;
-    refuse_warnings(&said, tree)?;
-    for path in cache::files(dir)? {
+    refuse_warnings(&output, tree)?;
+    for path in cache::list_files(dir)? {
         if path.extension().is_some_and(|extension| extension == "ko") {
             // Debug sections are ten times as large as the code, and the guest would have to unpack
             // them.
-            quietly(Command::new(format!("{CROSS}strip")).arg("--strip-debug").arg(&path))?;
+            run_quietly(Command::new(format!("{CROSS}strip")).arg("--strip-debug").arg(&path))?;
         }
     }
     Ok(())
 }
 
 /// Warnings in kernel files depend on the compiler and are accepted; the model must have none.
-fn refuse_warnings(said: &str, tree: &Path) -> Result<()> {
+fn refuse_warnings(output: &str, tree: &Path) -> Result<()> {
     let tree = tree.to_string_lossy();
     let ours = |line: &&str| line.contains(": warning: ") && !line.starts_with(&*tree);
-    let warnings: Vec<&str> = said.lines().filter(ours).collect();
+    let warnings: Vec<&str> = output.lines().filter(ours).collect();
     ensure!(warnings.is_empty(), "the device model has warnings:\n{}", warnings.join("\n"));
     Ok(())
 }
 
 /// The kernel's source, configured as the distribution's and ready for modules.
-fn prepared(kernel: &Kernel) -> Result<PathBuf> {
-    let key = cache::Key::of([&kernel.version, &kernel.release]);
-    cache::entry(&format!("source-{}", kernel.release), key, |dir| {
-        timed(&format!("kernel {}: source prepared", kernel.release), || prepare(kernel, dir))
+fn prepared_source(kernel: &Kernel) -> Result<PathBuf> {
+    let key = cache::CacheKey::from_inputs([&kernel.version, &kernel.release]);
+    cache::cached_entry(&format!("source-{}", kernel.release), key, |dir| {
+        time_step(&format!("kernel {}: source prepared", kernel.release), || {
+            prepare_source(kernel, dir)
+        })
     })
 }
 
-fn prepare(kernel: &Kernel, dir: &Path) -> Result<()> {
+fn prepare_source(kernel: &Kernel, dir: &Path) -> Result<()> {
     let files = tempfile::Builder::new()
         .prefix(".files-")
         .tempdir_in(dir)
         .with_context(|| format!("cannot create a directory in {}", dir.display()))?;
     let [headers, source] = kernel.to_build()?;
-    packages::unpack(&[headers.clone(), source.clone()], files.path())?;
+    packages::unpack_into(&[headers.clone(), source.clone()], files.path())?;
     let src = files.path().join("usr/src");
     let mut tar = Command::new("tar");
     tar.arg("--extract").arg("--file").arg(src.join(format!("{}.tar.xz", source.name)));
     tar.args(LEFT_OUT.iter().map(|pattern| format!("--exclude={pattern}")));
-    quietly(tar.arg("--directory").arg(dir).arg("--strip-components=1"))?;
+    run_quietly(tar.arg("--directory").arg(dir).arg("--strip-components=1"))?;
     let headers = src.join(&headers.name);
     for name in [".config", "Module.symvers"] {
         fs::copy(headers.join(name), dir.join(name))
             .with_context(|| format!("cannot copy {name} of kernel {}", kernel.release))?;
     }
     write_pahole(dir)?;
-    quietly(make(kernel, dir).arg("olddefconfig"))?;
-    quietly(make(kernel, dir).arg("modules_prepare"))?;
+    run_quietly(make_command(kernel, dir).arg("olddefconfig"))?;
+    run_quietly(make_command(kernel, dir).arg("modules_prepare"))?;
     let config = fs::read_to_string(dir.join(".config"))
         .with_context(|| format!("no configuration of kernel {}", kernel.release))?;
     ensure!(
@@ -154,13 +157,13 @@ fn write_pahole(dir: &Path) -> Result<()> {
 
 /// `make` in a tree as the distribution runs it, without parts that only a whole kernel needs: the
 /// program that embeds type information, and signatures.
-fn make(kernel: &Kernel, tree: &Path) -> Command {
+fn make_command(kernel: &Kernel, tree: &Path) -> Command {
     let mut command = Command::new("make");
     command
         .args(["--silent", "-j2", "ARCH=arm64"])
         .arg(format!("CROSS_COMPILE={CROSS}"))
         .arg(format!("KERNELRELEASE={}", kernel.release))
-        .arg(argument("PAHOLE=", &tree.join("pahole")))
+        .arg(path_argument("PAHOLE=", &tree.join("pahole")))
         .args(["CONFIG_DEBUG_INFO_BTF=", "CONFIG_DEBUG_INFO_BTF_MODULES="])
         .args(["CONFIG_MODULE_SIG_FORMAT=", "CONFIG_MODULE_SIG_ALL="])
         .env("LC_ALL", "C")
@@ -169,7 +172,7 @@ fn make(kernel: &Kernel, tree: &Path) -> Command {
     command
 }
 
-fn argument(name: &str, path: &Path) -> OsString {
+fn path_argument(name: &str, path: &Path) -> OsString {
     let mut argument = OsString::from(name);
     argument.push(path);
     argument
@@ -177,7 +180,7 @@ fn argument(name: &str, path: &Path) -> OsString {
 
 /// Modules of the distribution and their dependencies, as uncompressed `.ko` files in the order in
 /// which they can be loaded, without those that are built into the kernel.
-pub(super) fn dependencies(kernel: &Kernel, names: &[&str]) -> Result<Vec<PathBuf>> {
+pub(super) fn unpack_dependencies(kernel: &Kernel, names: &[&str]) -> Result<Vec<PathBuf>> {
     let read = |name: &str| {
         let path = kernel.modules.join(name);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -185,11 +188,12 @@ pub(super) fn dependencies(kernel: &Kernel, names: &[&str]) -> Result<Vec<PathBu
     let (dep, builtin) = (read("modules.dep")?, read("modules.builtin")?);
     let mut order: Vec<&str> = Vec::new();
     for name in names {
-        if builtin.lines().any(|line| module_name(line) == plain(name)) {
+        if builtin.lines().any(|line| module_name(line) == normalize_name(name)) {
             continue;
         }
         let mut lines = dep.lines().filter_map(|line| line.split_once(':'));
-        let Some((path, needs)) = lines.find(|(path, _)| module_name(path) == plain(name)) else {
+        let Some((path, needs)) = lines.find(|(path, _)| module_name(path) == normalize_name(name))
+        else {
             bail!("kernel {} has no module {name}", kernel.release);
         };
         // modules.dep lists the dependencies of a module from the nearest to the farthest.
@@ -199,20 +203,21 @@ pub(super) fn dependencies(kernel: &Kernel, names: &[&str]) -> Result<Vec<PathBu
             }
         }
     }
-    let key = cache::Key::of([&kernel.version, &kernel.release]).with(order.join("\n"));
-    let dir = cache::entry(&format!("modules-{}", kernel.release), key, |dir| {
-        order.iter().try_for_each(|path| decompress(&kernel.modules.join(path), dir))
+    let key = cache::CacheKey::from_inputs([&kernel.version, &kernel.release])
+        .with_input(order.join("\n"));
+    let dir = cache::cached_entry(&format!("modules-{}", kernel.release), key, |dir| {
+        order.iter().try_for_each(|path| decompress_module(&kernel.modules.join(path), dir))
     })?;
     Ok(order.iter().map(|path| dir.join(file_name(path))).collect())
 }
 
 /// The name of a module, from the path of its file.
 fn module_name(path: &str) -> String {
-    plain(file_name(path).trim_end_matches(".ko"))
+    normalize_name(file_name(path).trim_end_matches(".ko"))
 }
 
 /// The kernel's module names have underscores where file names may have dashes.
-fn plain(name: &str) -> String {
+fn normalize_name(name: &str) -> String {
     name.replace('-', "_")
 }
 
@@ -222,25 +227,26 @@ fn file_name(path: &str) -> &str {
     name.strip_suffix(".xz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name)
 }
 
-fn decompress(from: &Path, dir: &Path) -> Result<()> {
-    let to = dir.join(file_name(&from.to_string_lossy()));
-    let tool = match from.extension().and_then(|extension| extension.to_str()) {
+fn decompress_module(source: &Path, dir: &Path) -> Result<()> {
+    let target = dir.join(file_name(&source.to_string_lossy()));
+    let tool = match source.extension().and_then(|extension| extension.to_str()) {
         Some("xz") => "xz",
         Some("zst") => "zstd",
         _ => {
-            fs::copy(from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+            fs::copy(source, &target)
+                .with_context(|| format!("cannot copy {}", source.display()))?;
             return Ok(());
         }
     };
     let output = Command::new(tool)
         .args(["--decompress", "--stdout"])
-        .arg(from)
+        .arg(source)
         .stderr(Stdio::piped())
         .output()
         .with_context(|| format!("cannot run {tool}"))?;
     let error = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{tool} {}: {}", from.display(), last_lines(&error, 1));
-    fs::write(&to, output.stdout).with_context(|| format!("cannot write {}", to.display()))
+    ensure!(output.status.success(), "{tool} {}: {}", source.display(), last_lines(&error, 1));
+    fs::write(&target, output.stdout).with_context(|| format!("cannot write {}", target.display()))
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::{cache, note, sources, timed, version};
-use crate::command::quietly;
+use super::{cache, print_progress, sources, time_step, version};
+use crate::command::run_quietly;
 
 /// Suites with kernels of the wanted series, the newest first.
 pub(super) const SUITES: &[&str] =
@@ -34,7 +34,7 @@ const LISTS_AGE: Duration = Duration::from_hours(24);
 
 /// One version of a package for one architecture.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) struct Package {
+pub(super) struct DebianPackage {
     /// Its name.
     pub name: String,
     /// The whole Debian version.
@@ -48,142 +48,147 @@ static INDEX: Mutex<Option<Index>> = Mutex::new(None);
 
 #[derive(Debug, Clone)]
 struct Index {
-    packages: Vec<Package>,
+    packages: Vec<DebianPackage>,
     /// Whether this process has updated the lists: another update would not help.
     fresh: bool,
 }
 
 /// All versions of all packages that `wanted` accepts; updates the lists if there are none.
-pub(super) fn find(wanted: impl Fn(&Package) -> bool) -> Result<Vec<Package>> {
+pub(super) fn find_packages(wanted: impl Fn(&DebianPackage) -> bool) -> Result<Vec<DebianPackage>> {
     let mut guard = INDEX.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     loop {
         let index = match guard.take() {
             Some(index) => index,
-            None => load(false)?,
+            None => load_index(false)?,
         };
-        let found: Vec<Package> = index.packages.iter().filter(|p| wanted(p)).cloned().collect();
-        let last = index.fresh || !found.is_empty();
-        *guard = Some(if last { index } else { load(true)? });
-        if last {
-            return Ok(found);
+        let matching: Vec<DebianPackage> =
+            index.packages.iter().filter(|p| wanted(p)).cloned().collect();
+        let is_final = index.fresh || !matching.is_empty();
+        *guard = Some(if is_final { index } else { load_index(true)? });
+        if is_final {
+            return Ok(matching);
         }
     }
 }
 
 /// The newest version of a package for an architecture.
-pub(super) fn newest(name: &str, arch: &str) -> Result<Package> {
-    let found = find(|package| package.name == name && package.serves(arch))?;
-    found.into_iter().max_by(|a, b| version::compare(&a.version, &b.version)).with_context(|| {
-        let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-        format!("{}; there is: {}", missing(name, arch), similar(stem, arch))
-    })
+pub(super) fn newest_package(name: &str, arch: &str) -> Result<DebianPackage> {
+    let versions = find_packages(|package| package.name == name && package.is_for_arch(arch))?;
+    versions
+        .into_iter()
+        .max_by(|a, b| version::compare_versions(&a.version, &b.version))
+        .with_context(|| {
+            let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+            format!("{}; there is: {}", missing_message(name, arch), similar_names(stem, arch))
+        })
 }
 
 /// A message that names the missing package and the searched suites.
-pub(super) fn missing(what: &str, arch: &str) -> String {
-    format!("no package {what} for {arch} in {}", SUITES.join(", "))
+pub(super) fn missing_message(package_name: &str, arch: &str) -> String {
+    format!("no package {package_name} for {arch} in {}", SUITES.join(", "))
 }
 
 /// Names with the same beginning as a missing one, for the error message.
-pub(super) fn similar(stem: &str, arch: &str) -> String {
-    let found = find(|package| package.name.starts_with(stem) && package.serves(arch));
-    let mut names: Vec<String> = found.unwrap_or_default().into_iter().map(|p| p.name).collect();
+pub(super) fn similar_names(stem: &str, arch: &str) -> String {
+    let matching =
+        find_packages(|package| package.name.starts_with(stem) && package.is_for_arch(arch));
+    let mut names: Vec<String> = matching.unwrap_or_default().into_iter().map(|p| p.name).collect();
     names.sort();
     names.dedup();
     if names.is_empty() { "nothing like it".to_owned() } else { names.join(", ") }
 }
 
-impl Package {
+impl DebianPackage {
     /// Whether it can be installed on a machine of this architecture.
-    pub(super) fn serves(&self, arch: &str) -> bool {
+    pub(super) fn is_for_arch(&self, arch: &str) -> bool {
         self.arch == arch || self.arch == "all"
     }
 }
 
 /// The packages' files in one tree; `finish` may change it before the entry is complete.
-pub(super) fn unpacked(
+pub(super) fn unpacked_tree(
     name: &str,
-    packages: &[Package],
+    packages: &[DebianPackage],
     finish: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
-    let key = packages.iter().fold(cache::Key::of([name]), |key, package| {
-        key.with(&package.name).with(&package.version).with(&package.arch)
+    let key = packages.iter().fold(cache::CacheKey::from_inputs([name]), |key, package| {
+        key.with_input(&package.name).with_input(&package.version).with_input(&package.arch)
     });
-    cache::entry(name, key, |dir| {
-        timed(&format!("{name}: unpacked"), || {
-            unpack(packages, dir)?;
+    cache::cached_entry(name, key, |dir| {
+        time_step(&format!("{name}: unpacked"), || {
+            unpack_into(packages, dir)?;
             finish(dir)
         })
     })
 }
 
 /// Downloads packages and unpacks them into a directory.
-pub(super) fn unpack(packages: &[Package], dir: &Path) -> Result<()> {
-    let Err(first) = unpack_listed(packages, dir) else { return Ok(()) };
+pub(super) fn unpack_into(packages: &[DebianPackage], dir: &Path) -> Result<()> {
+    let Err(first_error) = unpack_listed(packages, dir) else { return Ok(()) };
     // The archive may have changed since the lists were made: update them and retry.
-    let again = renew().and_then(|()| unpack_listed(packages, dir));
+    let second_try = renew_lists().and_then(|()| unpack_listed(packages, dir));
     let names: Vec<&str> = packages.iter().map(|package| package.name.as_str()).collect();
-    again.with_context(|| {
+    second_try.with_context(|| {
         let suites = SUITES.join(", ");
-        format!("cannot get {} from {suites} ({first:#}): run again", names.join(" "))
+        format!("cannot get {} from {suites} ({first_error:#}): run again", names.join(" "))
     })
 }
 
-fn unpack_listed(packages: &[Package], dir: &Path) -> Result<()> {
+fn unpack_listed(packages: &[DebianPackage], dir: &Path) -> Result<()> {
     let debs = tempfile::Builder::new()
         .prefix(".debs-")
         .tempdir_in(dir)
         .with_context(|| format!("cannot create a directory in {}", dir.display()))?;
-    let mut download = apt("apt-get")?;
+    let mut download = apt_command("apt-get")?;
     download.args(["download", "--quiet=2"]).current_dir(debs.path());
-    for Package { name, version, arch } in packages {
+    for DebianPackage { name, version, arch } in packages {
         // `all` is no architecture to ask for by name.
         let arch = if arch == "all" { String::new() } else { format!(":{arch}") };
         download.arg(format!("{name}{arch}={version}"));
     }
-    quietly(&mut download)?;
-    for deb in cache::files(debs.path())? {
-        quietly(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(dir))?;
+    run_quietly(&mut download)?;
+    for deb in cache::list_files(debs.path())? {
+        run_quietly(Command::new("dpkg-deb").arg("--extract").arg(&deb).arg(dir))?;
     }
     Ok(())
 }
 
 /// The directory of the private configuration, its lists and the index.
-fn home() -> Result<PathBuf> {
-    Ok(cache::root()?.join("apt"))
+fn apt_home() -> Result<PathBuf> {
+    Ok(cache::cache_root()?.join("apt"))
 }
 
 /// A program of apt, with the private configuration.
-fn apt(program: &str) -> Result<Command> {
+fn apt_command(program: &str) -> Result<Command> {
     let mut command = Command::new(program);
-    command.env("APT_CONFIG", home()?.join("apt.conf")).env("LC_ALL", "C");
+    command.env("APT_CONFIG", apt_home()?.join("apt.conf")).env("LC_ALL", "C");
     Ok(command)
 }
 
 /// The index of today's lists, or of new ones.
-fn load(fresh: bool) -> Result<Index> {
-    let path = home()?.join("index.json");
+fn load_index(fresh: bool) -> Result<Index> {
+    let path = apt_home()?.join("index.json");
     let age = fs::metadata(&path).and_then(|data| data.modified()).ok();
-    let young = age.is_some_and(|then| then.elapsed().is_ok_and(|age| age < LISTS_AGE));
+    let young = age.is_some_and(|modified| modified.elapsed().is_ok_and(|age| age < LISTS_AGE));
     let renewed = fresh || !young;
-    if renewed && let Err(error) = timed("package lists: renewed", renew) {
+    if renewed && let Err(error) = time_step("package lists: renewed", renew_lists) {
         // A cached index is enough if the archives cannot be reached.
         let Ok(packages) = read_index(&path) else { return Err(error) };
-        note(&format!("{error:#}; taking the lists of before"));
+        print_progress(&format!("{error:#}; taking the lists of before"));
         return Ok(Index { packages, fresh: true });
     }
     Ok(Index { packages: read_index(&path)?, fresh: renewed })
 }
 
-fn read_index(path: &Path) -> Result<Vec<Package>> {
+fn read_index(path: &Path) -> Result<Vec<DebianPackage>> {
     let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_slice(&text)
         .with_context(|| format!("cannot read {}: remove it", path.display()))
 }
 
 /// Writes the configuration, fetches the lists and makes the index of them.
-fn renew() -> Result<()> {
-    let home = home()?;
+fn renew_lists() -> Result<()> {
+    let home = apt_home()?;
     for dir in ["lists/partial", "archives/partial"] {
         let dir = home.join(dir);
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -196,10 +201,10 @@ fn renew() -> Result<()> {
             .with_context(|| format!("cannot write {}", path.display()))
     };
     let dir = home.to_str().context("the cache directory's name is not UTF-8")?;
-    write("apt.conf", &configuration(dir))?;
-    write("lab.sources", &sources::text(SUITES, SECURITY_SUITES)?)?;
+    write("apt.conf", &apt_configuration(dir))?;
+    write("lab.sources", &sources::sources_text(SUITES, SECURITY_SUITES)?)?;
     write("status", "")?;
-    quietly(apt("apt-get")?.args(["update", "--quiet=2"]))
+    run_quietly(apt_command("apt-get")?.args(["update", "--quiet=2"]))
         .context("cannot renew the lists of the machine's own Debian archives")?;
     let packages = read_lists()?;
     ensure!(!packages.is_empty(), "the archives list no kernel at all: see {dir}/lab.sources");
@@ -208,7 +213,7 @@ fn renew() -> Result<()> {
 
 /// A configuration that uses only the given directory. No sandbox user, because it could not write
 /// there.
-fn configuration(dir: &str) -> String {
+fn apt_configuration(dir: &str) -> String {
     format!(
         "Dir::State \"{dir}\";\nDir::State::Lists \"{dir}/lists\";\nDir::State::status \
          \"{dir}/status\";\nDir::Cache \"{dir}\";\nDir::Etc::sourcelist \
@@ -220,8 +225,8 @@ fn configuration(dir: &str) -> String {
 }
 
 /// The relevant packages in the lists that apt fetched.
-fn read_lists() -> Result<Vec<Package>> {
-    let targets = quietly(apt("apt-get")?.args([
+fn read_lists() -> Result<Vec<DebianPackage>> {
+    let targets = run_quietly(apt_command("apt-get")?.args([
         "indextargets",
         "Created-By: Packages",
         "--format",
@@ -237,7 +242,7 @@ fn read_lists() -> Result<Vec<Package>> {
 }
 
 /// Reads one list through apt's helper, which knows how apt compressed it.
-fn read_list(list: &Path, packages: &mut Vec<Package>) -> Result<()> {
+fn read_list(list: &Path, packages: &mut Vec<DebianPackage>) -> Result<()> {
     let helper = "/usr/lib/apt/apt-helper";
     let mut child = Command::new(helper)
         .arg("cat-file")
@@ -250,14 +255,14 @@ fn read_list(list: &Path, packages: &mut Vec<Package>) -> Result<()> {
     for line in BufReader::new(stdout).lines() {
         let line = line.with_context(|| format!("cannot read {}", list.display()))?;
         if line.is_empty() {
-            packages.extend(package(&mut fields));
+            packages.extend(parse_package(&mut fields));
         } else if let Some((name @ ("Package" | "Version" | "Architecture"), value)) =
             line.split_once(": ")
         {
             fields.insert(name.to_owned(), value.to_owned());
         }
     }
-    packages.extend(package(&mut fields));
+    packages.extend(parse_package(&mut fields));
     let status = child.wait().with_context(|| format!("cannot wait for {helper}"))?;
     if !status.success() {
         bail!("{helper} cannot read {}: {status}", list.display());
@@ -266,10 +271,10 @@ fn read_list(list: &Path, packages: &mut Vec<Package>) -> Result<()> {
 }
 
 /// The package in a paragraph of a list, if it is relevant.
-fn package(fields: &mut BTreeMap<String, String>) -> Option<Package> {
+fn parse_package(fields: &mut BTreeMap<String, String>) -> Option<DebianPackage> {
     let name = fields.remove("Package")?;
     let version = fields.remove("Version")?;
     let arch = fields.remove("Architecture")?;
     let indexed = INDEXED.iter().any(|prefix| name.starts_with(prefix));
-    indexed.then_some(Package { name, version, arch })
+    indexed.then_some(DebianPackage { name, version, arch })
 }

@@ -15,7 +15,7 @@ use super::kernel::Series;
 /// Kinds of device models, numbered in `tests/lab/model/abi.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum DeviceModelKind {
     Cspmu = 1,
     Cmem = 2,
     C2c = 3,
@@ -29,10 +29,10 @@ pub(crate) enum Kind {
 /// One PMU, whatever its instance.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Pmu {
+pub(crate) struct LabPmu {
     /// The name that its driver gives it, with `{socket}`, `{unit}`, `{index}`, `{page}`, `{sbdf}`.
     pub name: String,
-    pub kind: Kind,
+    pub kind: DeviceModelKind,
     /// Number of events that it can count at the same time.
     pub at_once: usize,
     /// Events for testing the views after the first; empty: all.
@@ -57,11 +57,11 @@ pub(crate) struct Pmu {
     #[serde(default)]
     pub unit_properties: Vec<String>,
     pub traffic: Vec<Traffic>,
-    pub view: Vec<View>,
-    pub events: BTreeMap<String, Event>,
+    pub view: Vec<EventView>,
+    pub events: BTreeMap<String, HardwareEvent>,
     /// Formulas of the program's metrics, by name.
     #[serde(default, deserialize_with = "formulas")]
-    pub metrics: BTreeMap<String, Formula>,
+    pub metrics: BTreeMap<String, LabFormula>,
     /// Differences in drivers of earlier kernels.
     #[serde(default)]
     pub earlier: Vec<Earlier>,
@@ -113,7 +113,7 @@ fn zero() -> Vec<u64> {
 /// Format terms, and the traffic that an event counts with them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct View {
+pub(crate) struct EventView {
     /// The events; absent: all.
     pub events: Option<Vec<String>>,
     pub terms: String,
@@ -130,7 +130,7 @@ pub(crate) struct View {
 
 /// Formula of a metric.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Formula {
+pub(crate) struct LabFormula {
     /// In Python: driver's counts by event name, `t` the time counted in ns;
     /// `of(event, source, ...)` is the count from these sources.
     pub value: String,
@@ -138,23 +138,25 @@ pub(crate) struct Formula {
     pub pooled: bool,
 }
 
-impl Formula {
+impl LabFormula {
     /// Whether it uses counts of single sources.
     pub(crate) fn by_source(&self) -> bool {
         self.value.contains("of(")
     }
 }
 
-fn formulas<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Formula>, D::Error> {
+fn formulas<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, LabFormula>, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(deny_unknown_fields, default)]
-    struct Metrics {
+    struct FormulaTables {
         sum: BTreeMap<String, String>,
         pool: BTreeMap<String, String>,
     }
-    let Metrics { sum, pool } = Metrics::deserialize(from)?;
-    let sum = sum.into_iter().map(|(name, value)| (name, Formula { value, pooled: false }));
-    let pool = pool.into_iter().map(|(name, value)| (name, Formula { value, pooled: true }));
+    let FormulaTables { sum, pool } = FormulaTables::deserialize(deserializer)?;
+    let sum = sum.into_iter().map(|(name, value)| (name, LabFormula { value, pooled: false }));
+    let pool = pool.into_iter().map(|(name, value)| (name, LabFormula { value, pooled: true }));
     Ok(sum.chain(pool).collect())
 }
 
@@ -163,13 +165,13 @@ fn formulas<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Formu
 #[serde(deny_unknown_fields)]
 pub(crate) struct Earlier {
     pub until: Series,
-    pub events: BTreeMap<String, Event>,
+    pub events: BTreeMap<String, HardwareEvent>,
 }
 
 /// The hardware's number for an event.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Event {
+pub(crate) enum HardwareEvent {
     Number(u32),
     Detailed {
         event: u32,
@@ -189,14 +191,14 @@ fn one() -> u64 {
     1
 }
 
-impl Event {
-    pub(crate) fn number(&self) -> u32 {
+impl HardwareEvent {
+    pub(crate) fn hardware_number(&self) -> u32 {
         match *self {
             Self::Number(event) | Self::Detailed { event, .. } => event,
         }
     }
 
-    pub(crate) fn target(&self) -> Option<u64> {
+    pub(crate) fn own_target(&self) -> Option<u64> {
         match *self {
             Self::Number(_) => None,
             Self::Detailed { target, .. } => target,
@@ -204,7 +206,7 @@ impl Event {
     }
 
     /// Targets whose traffic it counts, if the event says so.
-    pub(crate) fn sees(&self) -> Option<Vec<u64>> {
+    pub(crate) fn seen_targets(&self) -> Option<Vec<u64>> {
         match self {
             Self::Number(_) => None,
             Self::Detailed { target, sees, .. } => {
@@ -213,7 +215,7 @@ impl Event {
         }
     }
 
-    pub(crate) fn factor(&self) -> u64 {
+    pub(crate) fn count_factor(&self) -> u64 {
         match *self {
             Self::Number(_) => 1,
             Self::Detailed { factor, .. } => factor,
@@ -221,10 +223,10 @@ impl Event {
     }
 }
 
-impl Pmu {
+impl LabPmu {
     /// Whether each CPU has its own counter of an event.
     pub(crate) fn is_per_cpu(&self) -> bool {
-        self.kind == Kind::Cpu
+        self.kind == DeviceModelKind::Cpu
     }
 
     /// Reads `NAME.toml` of `dir`.
@@ -235,14 +237,15 @@ impl Pmu {
         let pmu: Self =
             toml::from_str(&text).with_context(|| format!("{} is not a PMU", path.display()))?;
         for name in pmu.view_events.iter().chain(&pmu.exclusive) {
-            let known = pmu.events.keys().any(|event| matches(std::slice::from_ref(name), event));
+            let known =
+                pmu.events.keys().any(|event| matches_pattern(std::slice::from_ref(name), event));
             ensure!(known, "{}: no event {name}", path.display());
         }
         for name in pmu.earlier.iter().flat_map(|earlier| earlier.events.keys()) {
             ensure!(pmu.events.contains_key(name), "{}: no event {name}", path.display());
         }
         for event in pmu.events.keys() {
-            let moves = pmu.traffic.iter().any(|traffic| matches(&traffic.events, event));
+            let moves = pmu.traffic.iter().any(|traffic| matches_pattern(&traffic.events, event));
             ensure!(moves, "{}: nothing moves {event}", path.display());
             ensure!(pmu.first_view(event).is_some(), "{}: no view of {event}", path.display());
         }
@@ -251,41 +254,41 @@ impl Pmu {
 
     /// The description for a kernel.
     #[must_use]
-    pub(crate) fn on(&self, series: Series) -> Self {
+    pub(crate) fn for_series(&self, series: Series) -> Self {
         let mut pmu = self.clone();
         pmu.view.retain(|view| view.since.is_none_or(|since| series >= since));
         for earlier in self.earlier.iter().filter(|earlier| series <= earlier.until) {
             pmu.events.extend(earlier.events.clone());
         }
-        let shown = |event: &str| pmu.view.iter().any(|view| view.shows(event));
+        let shown = |event: &str| pmu.view.iter().any(|view| view.applies_to(event));
         pmu.events.retain(|event, _| shown(event));
         pmu
     }
 
     /// Whether it can count this event and similar ones only one at a time.
     pub(crate) fn is_exclusive(&self, event: &str) -> bool {
-        matches(&self.exclusive, event)
+        matches_pattern(&self.exclusive, event)
     }
 
     /// The view in which an event counts the most traffic.
-    pub(crate) fn first_view(&self, event: &str) -> Option<&View> {
-        self.view.iter().find(|view| view.shows(event))
+    pub(crate) fn first_view(&self, event: &str) -> Option<&EventView> {
+        self.view.iter().find(|view| view.applies_to(event))
     }
 
     /// The traffic of an event.
     pub(crate) fn traffic_of(&self, event: &str) -> Option<&Traffic> {
-        self.traffic.iter().rev().find(|traffic| matches(&traffic.events, event))
+        self.traffic.iter().rev().find(|traffic| matches_pattern(&traffic.events, event))
     }
 }
 
-impl View {
+impl EventView {
     /// Whether the view applies to this event.
-    pub(crate) fn shows(&self, event: &str) -> bool {
-        self.events.as_ref().is_none_or(|events| matches(events, event))
+    pub(crate) fn applies_to(&self, event: &str) -> bool {
+        self.events.as_ref().is_none_or(|events| matches_pattern(events, event))
     }
 }
 
-fn matches(patterns: &[String], event: &str) -> bool {
+fn matches_pattern(patterns: &[String], event: &str) -> bool {
     patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
         Some(prefix) => event.starts_with(prefix),
         None => pattern == event,

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::kernel::Arch;
-use super::packages::{self, Package};
+use super::packages::{self, DebianPackage};
 use super::{acpi, version};
-use crate::command::{last_lines, quietly};
+use crate::command::{last_lines, run_quietly};
 
 /// UEFI, without which an arm64 kernel gets no ACPI tables.
 const FIRMWARE: &str = "/usr/share/qemu-efi-aarch64/QEMU_EFI.fd";
@@ -74,7 +74,7 @@ pub(super) enum Clock {
 }
 
 /// The machine's own QEMU, or one with support for fine turns from the backports of its suite.
-pub(super) fn program(arch: Arch, fine: bool) -> Result<PathBuf> {
+pub(super) fn find_qemu(arch: Arch, fine: bool) -> Result<PathBuf> {
     let name = match arch {
         Arch::Arm64 => "qemu-system-aarch64",
         Arch::Amd64 => "qemu-system-x86_64",
@@ -89,31 +89,34 @@ pub(super) fn program(arch: Arch, fine: bool) -> Result<PathBuf> {
         Arch::Arm64 => "qemu-system-arm",
         Arch::Amd64 => "qemu-system-x86",
     };
-    let host = quietly(Command::new("dpkg").arg("--print-architecture"))?;
-    let of_suite = |found: &Package| {
-        found.name == package && found.arch == host.trim() && found.version.contains(&backport)
+    let host = run_quietly(Command::new("dpkg").arg("--print-architecture"))?;
+    let of_suite = |candidate: &DebianPackage| {
+        candidate.name == package
+            && candidate.arch == host.trim()
+            && candidate.version.contains(&backport)
     };
-    let found = packages::find(of_suite)?;
-    let Some(found) = found.into_iter().max_by(|a, b| version::compare(&a.version, &b.version))
+    let versions = packages::find_packages(of_suite)?;
+    let Some(newest) =
+        versions.into_iter().max_by(|a, b| version::compare_versions(&a.version, &b.version))
     else {
         let (major, minor) = FINE_SINCE;
         bail!("{name} is older than {major}.{minor} and {package} has no version {backport}");
     };
-    let root = packages::unpacked(package, &[found], |_| Ok(()))?;
+    let root = packages::unpacked_tree(package, &[newest], |_| Ok(()))?;
     Ok(root.join("usr/bin").join(name))
 }
 
 /// Major and minor version of the installed program.
 fn own_version(name: &str) -> Result<(u32, u32)> {
-    let said = quietly(Command::new(name).arg("--version"))?;
-    let version = said.split("version ").nth(1).unwrap_or_default();
-    let mut numbers = version.split('.').map_while(|part| part.parse().ok());
-    numbers.next().zip(numbers.next()).with_context(|| format!("{name} says {said:?}"))
+    let output = run_quietly(Command::new(name).arg("--version"))?;
+    let version = output.split("version ").nth(1).unwrap_or_default();
+    let mut numbers = version.split('.').map_while(|number| number.parse().ok());
+    numbers.next().zip(numbers.next()).with_context(|| format!("{name} says {output:?}"))
 }
 
 /// One run of a guest.
 #[derive(Debug)]
-pub(super) struct Run<'a> {
+pub(super) struct QemuRun<'a> {
     /// The emulated architecture.
     pub arch: Arch,
     /// Path of QEMU.
@@ -147,34 +150,35 @@ pub(super) struct Run<'a> {
     pub nvme: Option<(PathBuf, u64)>,
 }
 
-impl Run<'_> {
+impl QemuRun<'_> {
     /// Boots the guest, waits for its end, and unpacks the results.
-    pub(super) fn go(&self) -> Result<()> {
+    pub(super) fn run_to_end(&self) -> Result<()> {
         let disk = File::create(self.disk).and_then(|disk| disk.set_len(DISK));
         disk.with_context(|| format!("cannot create {}", self.disk.display()))?;
         for (path, size) in self.second.iter().chain(&self.nvme) {
             let disk = File::create(path).and_then(|disk| disk.set_len(*size));
             disk.with_context(|| format!("cannot create {}", path.display()))?;
         }
-        let mut command = self.command()?;
+        let mut command = self.build_command()?;
         let child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
-        let ended = self.wait(child);
+        let outcome = self.wait_for_end(child);
         let console = self.console_text();
         let shown = || {
             format!(
                 "the end of its console, {}:\n{}",
-                self.console().display(),
+                self.console_path().display(),
                 last_lines(&console, SHOWN)
             )
         };
-        if let Err(error) = ended {
+        if let Err(error) = outcome {
             bail!("{error:#}; {}", shown());
         }
         if !console.lines().any(|line| line.trim_end() == SUCCESS) {
-            let said = console.lines().rev().find_map(|line| line.strip_prefix("lab: failure: "));
-            bail!("the guest {}; {}", said.unwrap_or("did not come to its end"), shown());
+            let reported_cause =
+                console.lines().rev().find_map(|line| line.strip_prefix("lab: failure: "));
+            bail!("the guest {}; {}", reported_cause.unwrap_or("did not come to its end"), shown());
         }
-        quietly(
+        run_quietly(
             Command::new("tar")
                 .args(["--extract", "--no-same-owner", "--file"])
                 .arg(self.disk)
@@ -185,17 +189,17 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn console(&self) -> PathBuf {
+    fn console_path(&self) -> PathBuf {
         self.results.join("console.txt")
     }
 
     /// The console so far, without control characters.
     fn console_text(&self) -> String {
-        let bytes = fs::read(self.console()).unwrap_or_default();
+        let bytes = fs::read(self.console_path()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).replace('\r', "")
     }
 
-    fn command(&self) -> Result<Command> {
+    fn build_command(&self) -> Result<Command> {
         let console = match self.arch {
             Arch::Arm64 => "ttyAMA0",
             Arch::Amd64 => "ttyS0",
@@ -216,7 +220,7 @@ impl Run<'_> {
             Clock::Counted => command.args(["-icount", CLOCK]),
             Clock::Fine => command.args(["-icount", FINE_CLOCK]),
         };
-        command.args(["-cpu", self.cpu]).arg("-smp").arg(self.topology()?);
+        command.args(["-cpu", self.cpu]).arg("-smp").arg(self.smp_topology()?);
         self.add_memory(&mut command);
         command.arg("-kernel").arg(self.image).arg("-initrd").arg(self.initrd);
         // A panic restarts the machine at once, and QEMU ends when the machine restarts.
@@ -246,9 +250,9 @@ impl Run<'_> {
         }
         if self.shell {
             let chardev = "stdio,id=console,signal=off,logfile=";
-            command.arg("-chardev").arg(with_path(chardev, &self.console())?);
+            command.arg("-chardev").arg(with_path(chardev, &self.console_path())?);
         } else {
-            command.arg("-chardev").arg(with_path("file,id=console,path=", &self.console())?);
+            command.arg("-chardev").arg(with_path("file,id=console,path=", &self.console_path())?);
             command.stdin(Stdio::null());
         }
         command.args(["-serial", "chardev:console"]);
@@ -256,7 +260,7 @@ impl Run<'_> {
     }
 
     /// A socket for each node.
-    fn topology(&self) -> Result<String> {
+    fn smp_topology(&self) -> Result<String> {
         let Self { cpus, nodes, .. } = self;
         ensure!(*nodes > 0 && cpus % nodes == 0, "{cpus} CPUs do not divide over {nodes} nodes");
         Ok(format!("{cpus},sockets={nodes},cores={},threads=1", cpus / nodes))
@@ -281,13 +285,13 @@ impl Run<'_> {
     }
 
     /// Waits for the end of QEMU, or ends it at the time limit.
-    fn wait(&self, mut child: Child) -> Result<()> {
+    fn wait_for_end(&self, mut child: Child) -> Result<()> {
         let started = Instant::now();
         let mut shown = 0;
         let status = loop {
             let status = child.try_wait().context("cannot wait for QEMU")?;
             if self.verbose && !self.shell {
-                shown = show(&self.console(), shown)?;
+                shown = show_new_bytes(&self.console_path(), shown)?;
             }
             if let Some(status) = status {
                 break status;
@@ -317,15 +321,18 @@ fn with_path(option: &str, path: &Path) -> Result<String> {
 }
 
 /// Shows the bytes of a file after the given offset, and returns the new offset.
-fn show(path: &Path, offset: u64) -> Result<u64> {
+fn show_new_bytes(path: &Path, offset: u64) -> Result<u64> {
     // QEMU has not created it yet.
     let Ok(mut file) = File::open(path) else { return Ok(offset) };
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(offset))
         .and_then(|_| file.read_to_end(&mut bytes))
         .with_context(|| format!("cannot read {}", path.display()))?;
-    let mut out = std::io::stdout().lock();
-    out.write_all(&bytes).and_then(|()| out.flush()).context("cannot write to the terminal")?;
+    let mut stdout = std::io::stdout().lock();
+    stdout
+        .write_all(&bytes)
+        .and_then(|()| stdout.flush())
+        .context("cannot write to the terminal")?;
     Ok(offset + bytes.len() as u64)
 }
 

@@ -18,8 +18,8 @@ const FILE: &str = "attribute.parquet";
 const LOG: &str = "attribute.txt";
 
 /// Runs `uncore-trace attribute` of this machine on the guest's recordings.
-pub(super) fn all(results: &Path, steps: &[Step]) -> Result<()> {
-    let program = target::debug()?;
+pub(super) fn replay_steps(results: &Path, steps: &[Step]) -> Result<()> {
+    let program = target::debug_binary()?;
     for step in steps {
         let dir = results.join(&step.name);
         let run = dir.join("run");
@@ -33,7 +33,7 @@ pub(super) fn all(results: &Path, steps: &[Step]) -> Result<()> {
             &dir.join(FILE).into_os_string(),
             "--force".as_ref(),
         ];
-        if let Err(error) = command::quietly(Command::new(&program).args(args)) {
+        if let Err(error) = command::run_quietly(Command::new(&program).args(args)) {
             let file = dir.join(LOG);
             fs::write(&file, format!("{error:#}"))
                 .with_context(|| format!("cannot write {}", file.display()))?;

@@ -8,11 +8,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 /// An archive in apt's configuration.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Archive {
+struct AptArchive {
     uri: String,
     security: bool,
     /// The value of `Signed-By` in the machine's own file; several lines if it is the key itself.
@@ -20,8 +20,8 @@ struct Archive {
 }
 
 /// A sources file with these suites of the machine's Debian archives.
-pub(super) fn text(suites: &[&str], security_suites: &[&str]) -> Result<String> {
-    let paragraph = |archive: &Archive| {
+pub(super) fn sources_text(suites: &[&str], security_suites: &[&str]) -> Result<String> {
+    let paragraph = |archive: &AptArchive| {
         let suites = if archive.security { security_suites } else { suites };
         let key = archive.signed_by.as_ref().map(|key| format!("Signed-By:{key}\n"));
         format!(
@@ -31,12 +31,12 @@ pub(super) fn text(suites: &[&str], security_suites: &[&str]) -> Result<String> 
             key.unwrap_or_default()
         )
     };
-    Ok(archives()?.iter().map(paragraph).collect())
+    Ok(machine_archives()?.iter().map(paragraph).collect())
 }
 
 /// Asks apt; of several mirrors of one archive, the first is used.
-fn archives() -> Result<Vec<Archive>> {
-    let targets = quietly(Command::new("apt-get").env("LC_ALL", "C").args([
+fn machine_archives() -> Result<Vec<AptArchive>> {
+    let targets = run_quietly(Command::new("apt-get").env("LC_ALL", "C").args([
         "indextargets",
         "Created-By: Packages",
         "Origin: Debian",
@@ -54,7 +54,7 @@ fn archives() -> Result<Vec<Archive>> {
         let security = label == "Debian-Security";
         if (security || label == "Debian") && seen.insert(security) {
             let signed_by = signed_by(entry)?;
-            archives.push(Archive { uri: uri.to_owned(), security, signed_by });
+            archives.push(AptArchive { uri: uri.to_owned(), security, signed_by });
         }
     }
     ensure!(
@@ -84,12 +84,12 @@ fn paragraph_key(text: &str, number: usize) -> Option<String> {
         paragraph.lines().any(|line| !line.trim().is_empty() && !line.starts_with('#'))
     });
     let mut lines = paragraphs.nth(number.saturating_sub(1))?.lines();
-    let first = lines.by_ref().find_map(|line| {
+    let first_line = lines.by_ref().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("signed-by").then_some(value)
     })?;
-    let more = lines.take_while(|line| line.starts_with([' ', '\t']));
-    Some(more.fold(first.to_owned(), |key, line| key + "\n" + line))
+    let continuation = lines.take_while(|line| line.starts_with([' ', '\t']));
+    Some(continuation.fold(first_line.to_owned(), |key, line| key + "\n" + line))
 }
 
 /// `signed-by=` of a one-line entry.

@@ -13,8 +13,8 @@ pub(crate) use uncore_trace_lab::spec::{
     Yields,
 };
 
-use super::mixes::Counted;
-use super::pmu::Formula;
+use super::mixes::MixCounter;
+use super::pmu::LabFormula;
 
 /// Time limit of a recording in the guest; emulation is slow.
 const TIMEOUT_S: u32 = 240;
@@ -60,7 +60,7 @@ pub(crate) enum Check {
     /// The value of a metric in `stat` equals that of the lab's formula.
     Metric {
         metric: String,
-        formula: Formula,
+        formula: LabFormula,
         /// By event, for each instance.
         inputs: Vec<BTreeMap<String, Truth>>,
         pmus: Vec<String>,
@@ -122,7 +122,7 @@ pub(crate) enum Check {
     Slices { cgroups: Vec<String> },
     /// The median of the errors of a cgroup in a window is at most this, and that of `residency` is
     /// far above.
-    Attributed { counters: Vec<Counted>, median: f64 },
+    Attributed { counters: Vec<MixCounter>, median: f64 },
     /// Exactly these CPUs have a witness, which was read until the end.
     Witnesses { pmu: String, cpus: Vec<u32> },
     /// The verifier's work is near the figures in `docs/verifier.md`.
@@ -152,13 +152,13 @@ pub(crate) struct ReadOn {
 }
 
 /// The directory of a step's recording in the guest.
-pub(crate) fn recording(step: &str) -> String {
+pub(crate) fn recording_dir(step: &str) -> String {
     format!("/out/{step}/run/")
 }
 
 impl Step {
     /// The part of the step for the guest: everything except the checks.
-    pub(crate) fn of_guest(&self) -> Result<Value> {
+    pub(crate) fn guest_json(&self) -> Result<Value> {
         let mut step = serde_json::to_value(self).context("cannot write a step")?;
         if let Some(fields) = step.as_object_mut() {
             fields.remove("checks");
@@ -167,17 +167,17 @@ impl Step {
     }
 
     /// Records with these options around the work.
-    pub(crate) fn record(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
-        Self::around(name, "record", options, &recording(name), work, checks)
+    pub(crate) fn for_record(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
+        Self::around_work(name, "record", options, &recording_dir(name), work, checks)
     }
 
     /// Counts with these options around the work; the results are JSON.
-    pub(crate) fn stat(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
+    pub(crate) fn for_stat(name: &str, options: &[&str], work: Work, checks: Vec<Check>) -> Self {
         let options: Vec<&str> = options.iter().chain(&["-j"]).copied().collect();
-        Self::around(name, "stat", &options, &format!("/out/{name}/stat.json"), work, checks)
+        Self::around_work(name, "stat", &options, &format!("/out/{name}/stat.json"), work, checks)
     }
 
-    fn around(
+    fn around_work(
         name: &str,
         command: &str,
         options: &[&str],
@@ -194,15 +194,15 @@ impl Step {
     }
 
     /// A command without work of its own, during traffic.
-    pub(crate) fn beside(name: &str, argv: &[&str], work: Work, checks: Vec<Check>) -> Self {
+    pub(crate) fn beside_work(name: &str, argv: &[&str], work: Work, checks: Vec<Check>) -> Self {
         let file = format!("/lab/steps/{name}.json");
-        let around = ["/init", "beside", &file];
-        let argv = around.iter().chain(argv).map(|&arg| arg.to_owned()).collect();
+        let wrapper = ["/init", "beside", &file];
+        let argv = wrapper.iter().chain(argv).map(|&arg| arg.to_owned()).collect();
         Self { name: name.to_owned(), argv, timeout_s: TIMEOUT_S, work, checks }
     }
 
     /// A command without traffic.
-    pub(crate) fn command(name: &str, argv: &[&str], checks: Vec<Check>) -> Self {
+    pub(crate) fn plain_command(name: &str, argv: &[&str], checks: Vec<Check>) -> Self {
         let argv = argv.iter().map(|&arg| arg.to_owned()).collect();
         Self { name: name.to_owned(), argv, timeout_s: TIMEOUT_S, work: Work::default(), checks }
     }

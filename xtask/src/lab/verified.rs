@@ -13,10 +13,14 @@ use crate::verifier;
 const FILE: &str = "verified.txt";
 
 /// Compares the steps that have such a check.
-pub(super) fn all(results: &Path, steps: &[Step]) -> Result<()> {
-    for step in steps.iter().filter(|it| it.checks.iter().any(|it| matches!(it, Check::Verified))) {
+pub(super) fn write_differences(results: &Path, steps: &[Step]) -> Result<()> {
+    for step in steps
+        .iter()
+        .filter(|candidate| candidate.checks.iter().any(|check| matches!(check, Check::Verified)))
+    {
         let dir = results.join(&step.name);
-        let wrong = verifier::of_step(&dir).unwrap_or_else(|error| vec![format!("{error:#}")]);
+        let wrong =
+            verifier::step_problems(&dir).unwrap_or_else(|error| vec![format!("{error:#}")]);
         let file = dir.join(FILE);
         fs::write(&file, wrong.join("\n"))
             .with_context(|| format!("cannot write {}", file.display()))?;

@@ -24,20 +24,20 @@ const LINE: f64 = 64.0;
 
 /// Gives every tenant with flows a witness. `bytes` is the number of bytes of one amount of a flow.
 /// The draws depend only on `seed` and the order of the tenants.
-pub(crate) fn give(
+pub(crate) fn give_witnesses(
     tenants: &mut [Tenant],
     core: &Instance,
     bytes: impl Fn(&Move) -> f64,
     seed: u64,
 ) -> Result<()> {
-    let found = traffic::of_event(core, MISS).first().copied();
-    let Move { device, event, .. } = found.with_context(|| format!("nothing moves {MISS}"))?;
+    let miss_move = traffic::moves_of_event(core, MISS).first().copied();
+    let Move { device, event, .. } = miss_move.with_context(|| format!("nothing moves {MISS}"))?;
     let mut rng = Rng::with_seed(seed);
-    let spread = between(&mut rng, 0.2, 0.5);
+    let spread = uniform(&mut rng, 0.2, 0.5);
     for tenant in tenants {
-        let of_a_miss = LINE * (spread * normal(&mut rng)).exp();
-        let unwitnessed = between(&mut rng, 0.0, 0.3);
-        let noise = between(&mut rng, 0.05, 0.2);
+        let of_a_miss = LINE * (spread * standard_normal(&mut rng)).exp();
+        let unwitnessed = uniform(&mut rng, 0.0, 0.3);
+        let noise = uniform(&mut rng, 0.05, 0.2);
         let seed = rng.u64(..);
         // A tenant that moves between sockets has the same flows everywhere, on other devices.
         let flows = tenant.stays.first().map_or(&tenant.flows, |stay| &stay.flows);
@@ -50,12 +50,12 @@ pub(crate) fn give(
     Ok(())
 }
 
-fn between(rng: &mut Rng, low: f64, high: f64) -> f64 {
+fn uniform(rng: &mut Rng, low: f64, high: f64) -> f64 {
     low + (high - low) * rng.f64()
 }
 
 /// An approximately standard normal number: the sum of twelve uniform ones.
-fn normal(rng: &mut Rng) -> f64 {
+fn standard_normal(rng: &mut Rng) -> f64 {
     (0..12).map(|_| rng.f64()).sum::<f64>() - 6.0
 }
 
@@ -64,15 +64,15 @@ mod tests {
     use uncore_trace_ebpf::stamp::workspace_root;
 
     use super::*;
-    use crate::lab::machine::Machine;
+    use crate::lab::machine::LabMachine;
 
     fn given(seed: u64) -> Vec<Option<Witness>> {
-        let machine = Machine::read(&workspace_root().join("tests/lab"), "grace-2s").unwrap();
+        let machine = LabMachine::read(&workspace_root().join("tests/lab"), "grace-2s").unwrap();
         let flow = Move { device: 0, event: 1, source: 0, target: 0, amount: 100 };
         let tenant = Tenant { flows: vec![flow, flow], ..Tenant::default() };
         let mut tenants = vec![tenant; 50];
         tenants.push(Tenant::default());
-        give(&mut tenants, machine.of(CORE)[0], |_| 32.0, seed).unwrap();
+        give_witnesses(&mut tenants, machine.instances_of(CORE)[0], |_| 32.0, seed).unwrap();
         tenants.into_iter().map(|tenant| tenant.witness).collect()
     }
 

@@ -7,11 +7,11 @@ use anyhow::Result;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Machine;
-use super::corpus::{Case, What};
+use super::OracleMachine;
+use super::corpus::{Case, CaseSubject};
 use super::counts::Opened;
-use super::ours::{Ours, Planned};
-use super::perf::{Perf, Stat};
+use super::ours::{OracleCounter, Ours};
+use super::perf::{PerfProgram, Stat};
 
 /// The relative difference of two values that is rounding.
 const TOLERANCE: f64 = 1e-5;
@@ -27,7 +27,7 @@ const RENAMED: (&str, &str) = ("core clocks", "cycles");
 /// How the two differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Kind {
+pub(super) enum DifferenceKind {
     /// Only perf counts it, or lists it as a metric.
     RefusedHere,
     /// Only this program counts it.
@@ -43,7 +43,7 @@ pub(super) enum Kind {
 pub(super) enum Outcome {
     Same,
     BothRefuse,
-    Differs { kind: Kind, perf: String, ours: String },
+    Differs { difference: DifferenceKind, perf: String, ours: String },
 }
 
 impl fmt::Display for Outcome {
@@ -51,79 +51,102 @@ impl fmt::Display for Outcome {
         match self {
             Self::Same => f.write_str("agrees"),
             Self::BothRefuse => f.write_str("refused by both"),
-            Self::Differs { kind, perf, ours } => {
-                write!(f, "{kind:?}: perf: {perf}; uncore-trace: {ours}")
+            Self::Differs { difference, perf, ours } => {
+                write!(f, "{difference:?}: perf: {perf}; uncore-trace: {ours}")
             }
         }
     }
 }
 
 /// A comparison that was made.
-pub(super) struct Found<'a> {
+pub(super) struct CaseOutcome<'a> {
     pub(super) case: &'a Case,
     pub(super) outcome: Outcome,
 }
 
 /// Makes one comparison.
-pub(super) fn compare(case: &Case, machine: &Machine, perf: &Perf, ours: &Ours) -> Result<Outcome> {
-    match case.what {
-        What::Event => {
-            let stat = perf.stat(machine, &["-e", &case.text])?;
-            Ok(match (&stat.refused, ours.plan(machine, &case.text)?) {
+pub(super) fn compare_case(
+    case: &Case,
+    machine: &OracleMachine,
+    perf: &PerfProgram,
+    ours: &Ours,
+) -> Result<Outcome> {
+    match case.subject {
+        CaseSubject::Event => {
+            let stat = perf.run_stat(machine, &["-e", &case.text])?;
+            Ok(match (&stat.refused, ours.plan_event(machine, &case.text)?) {
                 (Some(_), Err(_)) => Outcome::BothRefuse,
-                (Some(said), Ok(_)) => differs(Kind::RefusedByPerf, said, "counts it"),
-                (None, Err(said)) => differs(Kind::RefusedHere, "counts it", &said),
-                (None, Ok(planned)) => opened(&stat, &planned),
+                (Some(refusal), Ok(_)) => {
+                    differing(DifferenceKind::RefusedByPerf, refusal, "counts it")
+                }
+                (None, Err(refusal)) => {
+                    differing(DifferenceKind::RefusedHere, "counts it", &refusal)
+                }
+                (None, Ok(planned)) => compare_counters(&stat, &planned),
             })
         }
-        What::Metric => {
+        CaseSubject::Metric => {
             // Most metrics are of the cores: neither program need run for each.
             if !machine.metrics.contains(&case.text) {
-                return Ok(differs(Kind::RefusedHere, "lists it", "does not list it"));
+                return Ok(differing(DifferenceKind::RefusedHere, "lists it", "does not list it"));
             }
-            let own = ours.measure(machine, &case.text)?;
-            let stat = perf.stat(machine, &["-M", &case.text])?;
-            Ok(match (&stat.refused, own) {
+            let our_rows = ours.measure_metric(machine, &case.text)?;
+            let stat = perf.run_stat(machine, &["-M", &case.text])?;
+            Ok(match (&stat.refused, our_rows) {
                 (Some(_), Err(_)) => Outcome::BothRefuse,
-                (Some(said), Ok(_)) => differs(Kind::RefusedByPerf, said, "computes it"),
-                (None, Err(said)) => differs(Kind::RefusedHere, "computes it", &said),
-                (None, Ok(rows)) => value(&case.text, &stat.rows, &rows),
+                (Some(refusal), Ok(_)) => {
+                    differing(DifferenceKind::RefusedByPerf, refusal, "computes it")
+                }
+                (None, Err(refusal)) => {
+                    differing(DifferenceKind::RefusedHere, "computes it", &refusal)
+                }
+                (None, Ok(rows)) => compare_metric(&case.text, &stat.rows, &rows),
             })
         }
     }
 }
 
-fn differs(kind: Kind, perf: &str, ours: &str) -> Outcome {
-    Outcome::Differs { kind, perf: perf.to_owned(), ours: ours.to_owned() }
+fn differing(difference: DifferenceKind, perf: &str, ours: &str) -> Outcome {
+    Outcome::Differs { difference, perf: perf.to_owned(), ours: ours.to_owned() }
 }
 
 /// Compares counters as sets, because perf opens twice what a text names twice, then the sums of
 /// counts.
-fn opened(stat: &Stat, planned: &[Planned]) -> Outcome {
-    let of_perf: BTreeSet<&Opened> = stat.opened.iter().collect();
-    let own: BTreeSet<&Opened> = planned.iter().map(|planned| &planned.opened).collect();
-    if of_perf != own {
-        return differs(Kind::Opens, &shown(&of_perf), &shown(&own));
+fn compare_counters(stat: &Stat, planned: &[OracleCounter]) -> Outcome {
+    let perf_counters: BTreeSet<&Opened> = stat.opened.iter().collect();
+    let our_counters: BTreeSet<&Opened> = planned.iter().map(|planned| &planned.opened).collect();
+    if perf_counters != our_counters {
+        return differing(
+            DifferenceKind::Opens,
+            &format_counters(&perf_counters),
+            &format_counters(&our_counters),
+        );
     }
-    let Some(first) = planned.first() else { return Outcome::Same };
+    let Some(first_planned) = planned.first() else { return Outcome::Same };
     let mut sum = 0.0;
     let mut unit = "";
     for row in &stat.rows {
         let (base, factor) = in_base_unit(row["unit"].as_str().unwrap_or_default());
-        sum += number(&row["counter-value"]) * factor;
+        sum += parse_number(&row["counter-value"]) * factor;
         unit = base;
     }
-    // What has no unit in sysfs may have one here, in the catalog: then counts are compared.
-    let has_unit = !unit.is_empty();
-    let value = |planned: &Planned| {
-        planned.opened.count() as f64 * if has_unit { planned.scale } else { 1.0 }
+    let twice = stat.opened.len() as f64 / our_counters.len() as f64;
+    let wanted_sum = |factor: fn(&OracleCounter) -> f64| {
+        let value = |planned: &OracleCounter| planned.opened.fixed_count() as f64 * factor(planned);
+        twice * planned.iter().map(value).sum::<f64>()
     };
-    let twice = stat.opened.len() as f64 / own.len() as f64;
-    let wanted = twice * planned.iter().map(value).sum::<f64>();
-    if (!has_unit || unit == first.unit) && is_near(sum, wanted) {
+    let scaled_sum = wanted_sum(|planned| planned.scale);
+    // What has no unit in sysfs may have one here, in the catalog: then counts are compared, unless
+    // sysfs has the scale.
+    let is_same = match unit {
+        "" => is_near(sum, scaled_sum) || is_near(sum, wanted_sum(|_| 1.0)),
+        unit => unit == first_planned.unit && is_near(sum, scaled_sum),
+    };
+    if is_same {
         return Outcome::Same;
     }
-    differs(Kind::Value, &format!("{sum} {unit}"), &format!("{wanted} {}", first.unit))
+    let ours = format!("{scaled_sum} {}", first_planned.unit);
+    differing(DifferenceKind::Value, &format!("{sum} {unit}"), &ours)
 }
 
 /// perf's unit in that of this program, and the factor.
@@ -139,7 +162,7 @@ fn in_base_unit(unit: &str) -> (&str, f64) {
     }
 }
 
-fn shown(opened: &BTreeSet<&Opened>) -> String {
+fn format_counters(opened: &BTreeSet<&Opened>) -> String {
     let text = |opened: &&Opened| {
         let [config, config1, config2, config3] = opened.config;
         let Opened { attr_type, cpu, .. } = opened;
@@ -153,71 +176,72 @@ fn shown(opened: &BTreeSet<&Opened>) -> String {
 }
 
 /// The value of a metric.
-struct Measured<'a> {
+struct MetricReading<'a> {
     value: f64,
     unit: &'a str,
     /// The counted time, s. perf prints it where the metric uses it.
     duration: f64,
 }
 
-impl<'a> Measured<'a> {
-    fn by_perf(rows: &'a [Value], metric: &str) -> Option<Self> {
+impl<'a> MetricReading<'a> {
+    fn from_perf_rows(rows: &'a [Value], metric: &str) -> Option<Self> {
         // The unit, if it has one, and the name.
-        let unit = |row: &'a Value| text(row, "metric-unit").strip_suffix(metric);
-        rows.iter().find_map(|row| Some(Self::of(row, unit(row)?.trim(), rows)))
+        let unit = |row: &'a Value| text_field(row, "metric-unit").strip_suffix(metric);
+        rows.iter().find_map(|row| Some(Self::from_row(row, unit(row)?.trim(), rows)))
     }
 
-    fn here(rows: &'a [Value]) -> Option<Self> {
+    fn from_our_rows(rows: &'a [Value]) -> Option<Self> {
         let row = rows.iter().find(|row| row.get("metric").is_some())?;
-        Some(Self::of(row, text(row, "metric-unit"), rows))
+        Some(Self::from_row(row, text_field(row, "metric-unit"), rows))
     }
 
-    fn of(row: &Value, unit: &'a str, rows: &[Value]) -> Self {
-        let time = rows.iter().find(|row| text(row, "event") == "duration_time");
-        let duration = time.map_or(f64::NAN, |row| number(&row["counter-value"]) / 1e9);
-        Self { value: number(&row["metric-value"]), unit, duration }
+    fn from_row(row: &Value, unit: &'a str, rows: &[Value]) -> Self {
+        let time = rows.iter().find(|row| text_field(row, "event") == "duration_time");
+        let duration = time.map_or(f64::NAN, |row| parse_number(&row["counter-value"]) / 1e9);
+        Self { value: parse_number(&row["metric-value"]), unit, duration }
     }
 }
 
-fn text<'a>(row: &'a Value, key: &str) -> &'a str {
+fn text_field<'a>(row: &'a Value, key: &str) -> &'a str {
     row[key].as_str().unwrap_or_default()
 }
 
-fn number(value: &Value) -> f64 {
+fn parse_number(value: &Value) -> f64 {
     value.as_f64().or_else(|| value.as_str()?.parse().ok()).unwrap_or(f64::NAN)
 }
 
 /// Compares a metric. The times that the two counted differ: the values agree as they are, as
 /// amounts (rates times time), or as parts of the time.
-fn value(metric: &str, of_perf: &[Value], own: &[Value]) -> Outcome {
-    let (Some(of_perf), Some(own)) = (Measured::by_perf(of_perf, metric), Measured::here(own))
+fn compare_metric(metric: &str, of_perf: &[Value], our_rows: &[Value]) -> Outcome {
+    let (Some(of_perf), Some(ours)) =
+        (MetricReading::from_perf_rows(of_perf, metric), MetricReading::from_our_rows(our_rows))
     else {
-        return differs(Kind::Value, &format!("{of_perf:?}"), &format!("{own:?}"));
+        return differing(DifferenceKind::Value, &format!("{of_perf:?}"), &format!("{our_rows:?}"));
     };
-    let is_same = is_near(of_perf.value, own.value)
+    let is_same = is_near(of_perf.value, ours.value)
         || of_perf.duration.is_finite()
-            && [own.duration / of_perf.duration, of_perf.duration / own.duration]
+            && [ours.duration / of_perf.duration, of_perf.duration / ours.duration]
                 .iter()
-                .any(|times| is_near(of_perf.value, own.value * times));
+                .any(|times| is_near(of_perf.value, ours.value * times));
     // perf has no unit for many metrics whose descriptions name one.
     let is_same_unit =
-        ["", own.unit].contains(&of_perf.unit) || (of_perf.unit, own.unit) == RENAMED;
+        ["", ours.unit].contains(&of_perf.unit) || (of_perf.unit, ours.unit) == RENAMED;
     if is_same && is_same_unit {
         return Outcome::Same;
     }
-    let shown = |measured: &Measured<'_>| {
-        let Measured { value, unit, duration } = measured;
+    let shown = |measured: &MetricReading<'_>| {
+        let MetricReading { value, unit, duration } = measured;
         format!("{value} {unit} in {duration} s")
     };
-    differs(Kind::Value, &shown(&of_perf), &shown(&own))
+    differing(DifferenceKind::Value, &shown(&of_perf), &shown(&ours))
 }
 
 /// Whether two values are equal but for rounding. A division by 0 is none in both.
-fn is_near(left: f64, right: f64) -> bool {
-    let most = left.abs().max(right.abs());
-    let rounding = if most >= LEAST { LAST_DIGIT / 2.0 } else { 0.0 };
-    (left - right).abs() <= (TOLERANCE * most).max(rounding)
-        || (!left.is_finite() && !right.is_finite())
+fn is_near(first_value: f64, second_value: f64) -> bool {
+    let magnitude = first_value.abs().max(second_value.abs());
+    let rounding = if magnitude >= LEAST { LAST_DIGIT / 2.0 } else { 0.0 };
+    (first_value - second_value).abs() <= (TOLERANCE * magnitude).max(rounding)
+        || (!first_value.is_finite() && !second_value.is_finite())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 /// A counter that was opened: type, config words, CPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,35 +18,35 @@ pub(super) struct Opened {
 
 impl Opened {
     /// The count that the library gives it (`make` of `counts.c`).
-    pub(super) fn count(&self) -> u64 {
+    pub(super) fn fixed_count(&self) -> u64 {
         let [config, config1, config2, config3] = self.config;
         // The library takes the CPU as an unsigned word.
         let words = [u64::from(self.attr_type), config, config1, config2, config3, self.cpu as u64];
         let hash = words
             .into_iter()
-            .fold(0_u64, |hash, word| mix(hash.wrapping_mul(31).wrapping_add(word)));
+            .fold(0_u64, |hash, word| mix_bits(hash.wrapping_mul(31).wrapping_add(word)));
         100_000 + hash % 1_000_000_000
     }
 }
 
-fn mix(x: u64) -> u64 {
+fn mix_bits(x: u64) -> u64 {
     let x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let x = (x ^ x >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     x ^ x >> 33
 }
 
 /// Compiles the library.
-pub(super) fn build(place: &Path) -> Result<PathBuf> {
-    let library = place.join("counts.so");
+pub(super) fn build_library(work_dir: &Path) -> Result<PathBuf> {
+    let library = work_dir.join("counts.so");
     let source = workspace_root().join("tests/oracle/counts.c");
     let mut compiler = Command::new("cc");
     compiler.args(["-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o"]).arg(&library);
-    quietly(compiler.arg(source).arg("-ldl"))?;
+    run_quietly(compiler.arg(source).arg("-ldl"))?;
     Ok(library)
 }
 
 /// The counters in the log of the library; none if nothing was opened.
-pub(super) fn opened(log: &Path) -> Result<Vec<Opened>> {
+pub(super) fn read_opened(log: &Path) -> Result<Vec<Opened>> {
     let Ok(text) = std::fs::read_to_string(log) else { return Ok(Vec::new()) };
     let line = |line: &str| -> Option<Opened> {
         let mut words = line.split(' ');

@@ -7,9 +7,9 @@ use std::process::{Command, Output};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::Machine;
+use super::OracleMachine;
 use super::counts::Opened;
-use super::perf::rows;
+use super::perf::parse_rows;
 
 /// Readings before the counted time: the library gives 0 for them.
 const ZEROS: &str = "2";
@@ -32,7 +32,7 @@ pub(super) struct Ours {
 }
 
 /// A counter of a plan, with its unit and what one count is in it.
-pub(super) struct Planned {
+pub(super) struct OracleCounter {
     pub(super) opened: Opened,
     pub(super) unit: String,
     pub(super) scale: f64,
@@ -40,11 +40,11 @@ pub(super) struct Planned {
 
 impl Ours {
     /// The counters of the plan for an event; the error's text if it is refused.
-    pub(super) fn plan(
+    pub(super) fn plan_event(
         &self,
-        machine: &Machine,
+        machine: &OracleMachine,
         text: &str,
-    ) -> Result<Result<Vec<Planned>, String>> {
+    ) -> Result<Result<Vec<OracleCounter>, String>> {
         let output = Command::new(&self.program)
             .args(["record", "--dry-run", "--json", "--method", "residency", "--root"])
             .arg(&machine.root)
@@ -52,7 +52,7 @@ impl Ours {
             .output()
             .context("cannot run uncore-trace")?;
         if !output.status.success() {
-            return Ok(Err(error(&output)));
+            return Ok(Err(last_error(&output)));
         }
         let plan: Value = serde_json::from_slice(&output.stdout).context("cannot read the plan")?;
         let mut planned = Vec::new();
@@ -60,19 +60,19 @@ impl Ours {
             if counter["role"].as_str().is_some_and(|role| role != "counted") {
                 continue;
             }
-            let word = |at: usize| counter["config"][at].as_u64().context("no config");
+            let word = |index: usize| counter["config"][index].as_u64().context("no config");
             let config = [word(0)?, word(1)?, word(2)?, word(3)?];
             let attr_type = u32::try_from(counter["attr_type"].as_u64().context("no type")?)?;
             let cpu = i32::try_from(counter["cpu"].as_i64().context("no CPU")?)?;
             let unit = counter["unit"].as_str().unwrap_or_default().to_owned();
             let scale = counter["scale"].as_f64().unwrap_or(1.0);
-            planned.push(Planned { opened: Opened { attr_type, config, cpu }, unit, scale });
+            planned.push(OracleCounter { opened: Opened { attr_type, config, cpu }, unit, scale });
         }
         Ok(Ok(planned))
     }
 
     /// The metrics that it lists for a machine.
-    pub(super) fn metrics(&self, root: &Path) -> Result<BTreeSet<String>> {
+    pub(super) fn listed_metrics(&self, root: &Path) -> Result<BTreeSet<String>> {
         let output = Command::new(&self.program)
             .args(["list", "metrics", "--json", "--root"])
             .arg(root)
@@ -84,9 +84,9 @@ impl Ours {
     }
 
     /// The rows that `stat` prints of a metric; the error's text if it is refused.
-    pub(super) fn measure(
+    pub(super) fn measure_metric(
         &self,
-        machine: &Machine,
+        machine: &OracleMachine,
         metric: &str,
     ) -> Result<Result<Vec<Value>, String>> {
         let output = Command::new("unshare")
@@ -97,15 +97,15 @@ impl Ours {
             .output()
             .context("cannot run uncore-trace")?;
         if !output.status.success() {
-            return Ok(Err(error(&output)));
+            return Ok(Err(last_error(&output)));
         }
-        Ok(Ok(rows(&String::from_utf8_lossy(&output.stderr))))
+        Ok(Ok(parse_rows(&String::from_utf8_lossy(&output.stderr))))
     }
 }
 
 /// The error, which stands after the warnings.
-fn error(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
-    let line = said.lines().last().unwrap_or_default();
+fn last_error(output: &Output) -> String {
+    let stderr_text = String::from_utf8_lossy(&output.stderr);
+    let line = stderr_text.lines().last().unwrap_or_default();
     line.trim_start_matches("uncore-trace: ").to_owned()
 }

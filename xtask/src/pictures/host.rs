@@ -40,66 +40,66 @@ pub(super) const HALVES: [&str; 4] = ["--before", "..4s", "--after", "6s.."];
 const STOPPED: Duration = Duration::from_secs(4);
 
 /// Records `-p host`; in the second half one tenant does twice as much.
-pub(super) fn steady(program: &Path, to: &Path) -> Result<()> {
+pub(super) fn record_steady(program: &Path, output_dir: &Path) -> Result<()> {
     let tenants = Tenants::start(CGROUP)?;
-    let recorder = Recorder::start(program, to, &[])?;
+    let recorder = HostRecorder::start(program, output_dir, &[])?;
     sleep(Duration::from_secs(HALF));
-    let more = tenants.run(GROWS)?;
+    let extra_tenant = tenants.start_tenant(GROWS)?;
     sleep(Duration::from_secs(HALF));
-    drop(more);
-    recorder.stop(&[0])
+    drop(extra_tenant);
+    recorder.stop_recorder(&[0])
 }
 
 /// The same with a recorder that is stopped until its buffer is full.
-pub(super) fn with_losses(program: &Path, to: &Path) -> Result<()> {
+pub(super) fn record_with_losses(program: &Path, output_dir: &Path) -> Result<()> {
     let _tenants = Tenants::start(CGROUP)?;
-    let recorder = Recorder::start(program, to, &["--buffer", "1", "--tick", "1ms"])?;
+    let recorder = HostRecorder::start(program, output_dir, &["--buffer", "1", "--tick", "1ms"])?;
     sleep(Duration::from_secs(3));
-    recorder.signal(Signal::STOP)?;
+    recorder.send_signal(Signal::STOP)?;
     sleep(STOPPED);
-    recorder.signal(Signal::CONT)?;
+    recorder.send_signal(Signal::CONT)?;
     sleep(Duration::from_secs(3));
     // Exit code 1 says that records were lost.
-    recorder.stop(&[0, 1])
+    recorder.stop_recorder(&[0, 1])
 }
 
 /// Programs in cgroups below `/NAME`, removed on drop.
 pub(crate) struct Tenants {
     dirs: Vec<PathBuf>,
-    running: Vec<Group>,
+    running: Vec<TenantProcesses>,
     /// Where they run.
-    place: TempDir,
+    work_dir: TempDir,
 }
 
 impl Tenants {
     pub(crate) fn start(name: &str) -> Result<Self> {
-        let parent = unified()?.join(name);
+        let parent = cgroup2_mount()?.join(name);
         // A temporary directory of the system may be in memory.
-        let target = target::dir()?;
+        let target = target::target_dir()?;
         let place = tempfile::tempdir_in(&target)
             .with_context(|| format!("cannot make a directory in {}", target.display()))?;
-        let mut tenants = Self { dirs: Vec::new(), running: Vec::new(), place };
+        let mut tenants = Self { dirs: Vec::new(), running: Vec::new(), work_dir: place };
         for dir in [parent.clone()].into_iter().chain(TENANTS.map(|(name, _)| parent.join(name))) {
             fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
             tenants.dirs.push(dir);
         }
         for number in 0..TENANTS.len() {
-            let group = tenants.run(number)?;
+            let group = tenants.start_tenant(number)?;
             tenants.running.push(group);
         }
         Ok(tenants)
     }
 
     /// Starts one in its cgroup.
-    fn run(&self, number: usize) -> Result<Group> {
+    fn start_tenant(&self, number: usize) -> Result<TenantProcesses> {
         let (_, script) = TENANTS[number];
         let procs = self.dirs[number + 1].join("cgroup.procs");
         let script = format!("echo $$ > '{}' || exit; {script}", procs.display());
         let mut command = Command::new("sh");
-        command.args(["-c", &script]).current_dir(&self.place);
+        command.args(["-c", &script]).current_dir(&self.work_dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        Ok(Group(command.spawn().context("cannot run sh")?))
+        Ok(TenantProcesses(command.spawn().context("cannot run sh")?))
     }
 }
 
@@ -120,9 +120,9 @@ impl Drop for Tenants {
 }
 
 /// A process group, killed on drop.
-struct Group(Child);
+struct TenantProcesses(Child);
 
-impl Drop for Group {
+impl Drop for TenantProcesses {
     fn drop(&mut self) {
         kill_process_group(Pid::from_child(&self.0), Signal::KILL).ok();
         self.0.wait().ok();
@@ -130,7 +130,7 @@ impl Drop for Group {
 }
 
 /// The mount of the v2 hierarchy.
-fn unified() -> Result<PathBuf> {
+fn cgroup2_mount() -> Result<PathBuf> {
     let mounts =
         fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mounts")?;
     let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -140,25 +140,29 @@ fn unified() -> Result<PathBuf> {
 }
 
 /// A recorder of `-p host`.
-struct Recorder(Child);
+struct HostRecorder(Child);
 
-impl Recorder {
+impl HostRecorder {
     /// Starts it and waits until it counts.
-    fn start(program: &Path, to: &Path, options: &[&str]) -> Result<Self> {
+    fn start(program: &Path, output_dir: &Path, options: &[&str]) -> Result<Self> {
         let mut command = Command::new(program);
-        command.args(["record", "-q", "-p", "host"]).args(options).arg("-o").arg(to.join(""));
+        command
+            .args(["record", "-q", "-p", "host"])
+            .args(options)
+            .arg("-o")
+            .arg(output_dir.join(""));
         let recorder = Self(command.stdin(Stdio::null()).spawn().context("cannot record")?);
         sleep(Duration::from_secs(1));
         Ok(recorder)
     }
 
-    fn signal(&self, signal: Signal) -> Result<()> {
+    fn send_signal(&self, signal: Signal) -> Result<()> {
         kill_process(Pid::from_child(&self.0), signal).context("cannot signal the recorder")
     }
 
     /// Ends it; the exit code must be one of these.
-    fn stop(mut self, codes: &[i32]) -> Result<()> {
-        self.signal(Signal::TERM)?;
+    fn stop_recorder(mut self, codes: &[i32]) -> Result<()> {
+        self.send_signal(Signal::TERM)?;
         let status = self.0.wait().context("cannot wait for the recorder")?;
         ensure!(
             status.code().is_some_and(|code| codes.contains(&code)),

@@ -46,20 +46,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let studio = Studio::new()?;
     if !args.no_lab {
         lab::run_scenario("grace-2s", "seen", |results| {
-            screens::put("top", &screens::of_step(results, "seen-top")?)?;
+            screens::replace_screen("top", &screens::step_output(results, "seen-top")?)?;
             let recording = results.join("seen-record/run");
-            screens::put("links", &studio.screen(&recording, &["--links"])?)
+            screens::replace_screen("links", &studio.terminal_screen(&recording, &["--links"])?)
         })?;
     }
     let sample = workspace_root().join("samples/grace");
-    studio.page("grace", &["report"], &[&sample], &[])?;
+    studio.picture_page("grace", &["report"], &[&sample], &[])?;
     let steady = studio.dir.path().join("host");
-    host::steady(&studio.program, &steady)?;
-    studio.page("host", &["report"], &[&steady], &["--by", "cgroup"])?;
-    studio.page("diff", &["diff"], &[&steady], &host::HALVES)?;
+    host::record_steady(&studio.program, &steady)?;
+    studio.picture_page("host", &["report"], &[&steady], &["--by", "cgroup"])?;
+    studio.picture_page("diff", &["diff"], &[&steady], &host::HALVES)?;
     let lossy = studio.dir.path().join("losses");
-    host::with_losses(&studio.program, &lossy)?;
-    studio.page("losses", &["report"], &[&lossy], &["--by", "cgroup"])
+    host::record_with_losses(&studio.program, &lossy)?;
+    studio.picture_page("losses", &["report"], &[&lossy], &["--by", "cgroup"])
 }
 
 /// Programs and directories for making pictures.
@@ -71,13 +71,14 @@ struct Studio {
 
 impl Studio {
     fn new() -> Result<Self> {
-        command::version("chromium").context("pictures need Chromium: run cargo xtask setup")?;
+        command::tool_version("chromium")
+            .context("pictures need Chromium: run cargo xtask setup")?;
         let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
-        Ok(Self { program: target::release()?, dir })
+        Ok(Self { program: target::release_binary()?, dir })
     }
 
     /// The top of the page of a subcommand, as `docs/pictures/NAME.png`.
-    fn page(
+    fn picture_page(
         &self,
         name: &str,
         subcommand: &[&str],
@@ -85,9 +86,9 @@ impl Studio {
         options: &[&str],
     ) -> Result<()> {
         let page = self.dir.path().join(format!("{name}.html"));
-        let mut make = Command::new(&self.program);
-        make.args(subcommand).args(recordings).args(options);
-        command::quietly(make.args([OsStr::new("--html"), page.as_os_str()]))?;
+        let mut report_command = Command::new(&self.program);
+        report_command.args(subcommand).args(recordings).args(options);
+        command::run_quietly(report_command.args([OsStr::new("--html"), page.as_os_str()]))?;
         let png = workspace_root().join("docs/pictures").join(format!("{name}.png"));
         let mut browser = Browser::start(WINDOW.0, WINDOW.1);
         browser.open(&page);
@@ -102,7 +103,7 @@ impl Studio {
     }
 
     /// The output of `report` on a terminal.
-    fn screen(&self, recording: &Path, options: &[&str]) -> Result<String> {
+    fn terminal_screen(&self, recording: &Path, options: &[&str]) -> Result<String> {
         let report = format!(
             "'{}' report '{}' {}",
             self.program.display(),
@@ -111,6 +112,6 @@ impl Studio {
         );
         let mut terminal = Command::new("script");
         terminal.args(["-qec", &report, "/dev/null"]).env("COLUMNS", COLUMNS);
-        command::quietly(&mut terminal)
+        command::run_quietly(&mut terminal)
     }
 }

@@ -16,23 +16,23 @@ use uncore_trace_ebpf::stamp::workspace_root;
 const DOCUMENTS: [&str; 2] = ["README.md", "docs/usage.md"];
 
 /// The output of a step of the lab.
-pub(super) fn of_step(results: &Path, step: &str) -> Result<String> {
+pub(super) fn step_output(results: &Path, step: &str) -> Result<String> {
     let path = results.join(step).join("log.txt");
     fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Replaces a screen wherever it is shown; it must be shown at least once.
-pub(super) fn put(name: &str, screen: &str) -> Result<()> {
-    let mut places = 0;
+pub(super) fn replace_screen(name: &str, screen: &str) -> Result<()> {
+    let mut shown_count = 0;
     for document in DOCUMENTS {
         let path = workspace_root().join(document);
         let text =
             fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let Some(renewed) = with_screen(&text, name, screen) else { continue };
         fs::write(&path, renewed).with_context(|| format!("cannot write {}", path.display()))?;
-        places += 1;
+        shown_count += 1;
     }
-    ensure!(places > 0, "no document has <!-- screen {name} -->");
+    ensure!(shown_count > 0, "no document has <!-- screen {name} -->");
     Ok(())
 }
 
@@ -40,16 +40,20 @@ pub(super) fn put(name: &str, screen: &str) -> Result<()> {
 fn with_screen(text: &str, name: &str, screen: &str) -> Option<String> {
     // Lines of a terminal may end with blanks, lines of documents do not.
     let lines: Vec<&str> = screen.trim_end().lines().map(str::trim_end).collect();
-    between(text, &format!("screen {name}"), &format!("```text\n{}\n```\n", lines.join("\n")))
+    replace_between(
+        text,
+        &format!("screen {name}"),
+        &format!("```text\n{}\n```\n", lines.join("\n")),
+    )
 }
 
 /// The document with other text between `<!-- MARKER -->` and `<!-- end -->`; `None` if it has no
 /// such marker.
-pub(crate) fn between(text: &str, marker: &str, new: &str) -> Option<String> {
+pub(crate) fn replace_between(text: &str, marker: &str, new: &str) -> Option<String> {
     let begin = format!("<!-- {marker} -->\n");
-    let (before, rest) = text.split_once(&begin)?;
-    let (_, after) = rest.split_once("<!-- end -->")?;
-    Some(format!("{before}{begin}{new}<!-- end -->{after}"))
+    let (prefix, remainder) = text.split_once(&begin)?;
+    let (_, suffix) = remainder.split_once("<!-- end -->")?;
+    Some(format!("{prefix}{begin}{new}<!-- end -->{suffix}"))
 }
 
 #[cfg(test)]

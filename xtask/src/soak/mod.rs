@@ -87,7 +87,7 @@ impl Soak {
                 format!("[ring]\ndirectory = '{root}/ring'\npart = '1min'\nkeep = '{keep}'\n")
             }
         };
-        let (listen, store) = (service::address()?, service::address()?);
+        let (listen, store) = (service::free_address()?, service::free_address()?);
         let text = format!(
             "[record]\ngroups = ['host']\n{ring}[rollup]\ndirectory = '{root}/rollup'\nwindow = '10s'\n\
              [metrics]\nlisten = '{listen}'\ntextfile = '{root}/agent.prom'\nowners = {OWNERS}\n\
@@ -95,21 +95,21 @@ impl Soak {
         );
         let config = dir.path().join("agent.toml");
         fs::write(&config, text).context("cannot write the configuration")?;
-        let programs = target::release()?;
+        let programs = target::release_binary()?;
         let start = |name, words: &[&str]| {
             let mut command = Command::new(&programs);
-            Service::start(name, keys(command.args(words).arg("--config").arg(&config)))
+            Service::start(name, with_credentials(command.args(words).arg("--config").arg(&config)))
         };
         let mut agent = start("the agent", &["agent"])?;
-        agent.answers(&listen)?;
+        agent.wait_for_answer(&listen)?;
         let port = store.rsplit_once(':').map_or("", |(_, port)| port);
         let mut moto = Service::start(
             "moto",
-            Command::new(setup::READERS.python()?)
+            Command::new(setup::READERS.python_path()?)
                 .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", port])
                 .stderr(std::process::Stdio::null()),
         )?;
-        moto.answers(&store)?;
+        moto.wait_for_answer(&store)?;
         service::make_bucket(&store, "soak")?;
         let upload = start("the upload", &["upload"])?;
         let prometheus = Prometheus::start(dir.path(), &listen)?;
@@ -117,18 +117,18 @@ impl Soak {
     }
 
     /// Ends the agent and the upload, sends what is left, and checks that nothing is left.
-    fn end(self) -> Result<()> {
-        self.agent.stop()?;
-        self.upload.stop()?;
-        let status = keys(
-            Command::new(target::release()?)
+    fn finish(self) -> Result<()> {
+        self.agent.stop_service()?;
+        self.upload.stop_service()?;
+        let status = with_credentials(
+            Command::new(target::release_binary()?)
                 .args(["upload", "--once", "--config"])
                 .arg(&self.config),
         )
         .status()
         .context("cannot run the upload")?;
         ensure!(status.success(), "the upload failed: {status}");
-        let (files, sent) = files(&self.dir.path().join("rollup"));
+        let (files, sent) = count_files(&self.dir.path().join("rollup"));
         println!("files of the roll-up: {files}, in the store: {sent}");
         ensure!(files > 0 && files == sent, "not all files of the roll-up are in the store");
         Ok(())
@@ -136,7 +136,7 @@ impl Soak {
 }
 
 /// Files of the roll-up that are complete, and those that the store has confirmed.
-fn files(rollup: &Path) -> (usize, usize) {
+fn count_files(rollup: &Path) -> (usize, usize) {
     let journal = fs::read_to_string(rollup.join(".uploaded")).unwrap_or_default();
     let sent = journal.lines().filter(|line| line.contains(".parquet")).count();
     // The current hour is a directory of unfinished files.
@@ -144,12 +144,12 @@ fn files(rollup: &Path) -> (usize, usize) {
         let name = path.display().to_string();
         name.ends_with(".parquet") && !name.contains(".partial/")
     };
-    let complete = walk(rollup).filter(is_complete);
+    let complete = walk_files(rollup).filter(is_complete);
     (complete.count(), sent)
 }
 
 /// Credentials that moto takes.
-fn keys(command: &mut Command) -> &mut Command {
+fn with_credentials(command: &mut Command) -> &mut Command {
     command.env("AWS_ACCESS_KEY_ID", "testing").env("AWS_SECRET_ACCESS_KEY", "testing")
 }
 
@@ -161,107 +161,113 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let soak = Soak::start(&args.ring)?;
     sleep(Duration::from_secs(5));
     let mut minutes = Vec::new();
-    let (_, mut before) = soak.agent.usage()?;
+    let (_, mut previous_cpu_s) = soak.agent.memory_and_cpu()?;
     println!(
         "| minute | agent, MiB | CPU time, % of a core | upload, MiB | ring, MB | roll-up, MB | sent files | cgroups \
          so far | series | losses |\n|---|---|---|---|---|---|---|---|---|---|"
     );
     for minute in 1..=args.minutes {
-        churn.minute(args.cgroups, args.tenants)?;
-        let (resident_kib, cpu_s) = soak.agent.usage()?;
-        let (upload_kib, _) = soak.upload.usage()?;
-        let seen = Minute { resident_kib, cpu_s: cpu_s - before };
-        before = cpu_s;
-        let (files, sent) = files(&soak.dir.path().join("rollup"));
+        churn.run_minute(args.cgroups, args.tenants)?;
+        let (resident_kib, cpu_s) = soak.agent.memory_and_cpu()?;
+        let (upload_kib, _) = soak.upload.memory_and_cpu()?;
+        let seen = Minute { resident_kib, cpu_s: cpu_s - previous_cpu_s };
+        previous_cpu_s = cpu_s;
+        let (files, sent) = count_files(&soak.dir.path().join("rollup"));
         println!(
             "| {minute} | {:.1} | {:.1} | {:.1} | {:.1} | {:.2} | {sent} of {files} | {} | {} | {} |",
             seen.resident_kib as f64 / 1024.0,
             100.0 * seen.cpu_s / 60.0,
             upload_kib as f64 / 1024.0,
-            size(&soak.dir.path().join("ring")) as f64 / 1e6,
-            size(&soak.dir.path().join("rollup")) as f64 / 1e6,
-            churn.made + churn.tenants,
-            soak.prometheus.number(EVER)?,
-            soak.prometheus.number("sum(uncore_trace_lost_total{kind='loss'})")?,
+            total_bytes(&soak.dir.path().join("ring")) as f64 / 1e6,
+            total_bytes(&soak.dir.path().join("rollup")) as f64 / 1e6,
+            churn.short_count + churn.tenants,
+            soak.prometheus.query_number(EVER)?,
+            soak.prometheus.query_number("sum(uncore_trace_lost_total{kind='loss'})")?,
         );
         minutes.push(seen);
     }
     drop(churn);
-    series(&soak.prometheus, args.minutes)?;
-    for sample in soak.prometheus.ask("uncore_trace_lost_total > 0")? {
-        println!("lost: {:?}: {}", sample.metric, sample.value()?);
+    check_series(&soak.prometheus, args.minutes)?;
+    for sample in soak.prometheus.run_query("uncore_trace_lost_total > 0")? {
+        println!("lost: {:?}: {}", sample.metric, sample.parse_value()?);
     }
-    soak.end()?;
-    judge(&minutes)
+    soak.finish()?;
+    judge_growth(&minutes)
 }
 
 /// Labels that name an owner.
 const OF_OWNERS: &str = "owner, owner_device, owner_cgroup, owner_container, owner_pod, owner_job";
 
 /// Checks the series that Prometheus has seen in all the time.
-fn series(prometheus: &Prometheus, minutes: u32) -> Result<()> {
-    println!("series: {}", prometheus.number(EVER)?);
-    let none = |what: &str, query: &str| {
-        let found = prometheus.ask(query)?;
-        ensure!(found.is_empty(), "{what}: {:?}", found.iter().take(3).collect::<Vec<_>>());
+fn check_series(prometheus: &Prometheus, minutes: u32) -> Result<()> {
+    println!("series: {}", prometheus.query_number(EVER)?);
+    let require_none = |complaint: &str, query: &str| {
+        let series_found = prometheus.run_query(query)?;
+        ensure!(
+            series_found.is_empty(),
+            "{complaint}: {:?}",
+            series_found.iter().take(3).collect::<Vec<_>>()
+        );
         Ok(())
     };
-    none("a scrape failed", "avg_over_time(up{job='uncore-trace'}[1d]) < 1")?;
+    require_none("a scrape failed", "avg_over_time(up{job='uncore-trace'}[1d]) < 1")?;
     let short = format!("last_over_time({{owner_cgroup=~'.*/{SHORT}.*'}}[1d])");
-    none("a cgroup that existed for a moment has a series", &short)?;
-    for counter in prometheus.ask("count by (__name__) ({__name__=~'uncore_trace_.+_total'})")? {
+    require_none("a cgroup that existed for a moment has a series", &short)?;
+    for counter in
+        prometheus.run_query("count by (__name__) ({__name__=~'uncore_trace_.+_total'})")?
+    {
         let name = counter.metric.get("__name__").context("a metric has no name")?;
-        none("a counter went down", &format!("resets({name}[1d]) > 0"))?;
+        require_none("a counter went down", &format!("resets({name}[1d]) > 0"))?;
     }
-    none("rows were not written", "uncore_trace_unwritten_rows_total > 0")?;
-    let parts = format!(
+    require_none("rows were not written", "uncore_trace_unwritten_rows_total > 0")?;
+    let owner_sum = format!(
         "sum without({OF_OWNERS})(uncore_trace_owner_event_seconds_total) \
          + uncore_trace_unattributed_event_seconds_total"
     );
     let whole = "uncore_trace_event_seconds_total";
-    none("shares do not sum to the whole", &format!("abs({parts} - {whole}) > 1e-6 * {whole}"))?;
-    ensure!(!prometheus.ask(&format!("{parts} > 0"))?.is_empty(), "no time has an owner");
+    require_none(
+        "shares do not sum to the whole",
+        &format!("abs({owner_sum} - {whole}) > 1e-6 * {whole}"),
+    )?;
+    ensure!(!prometheus.run_query(&format!("{owner_sum} > 0"))?.is_empty(), "no time has an owner");
     // docs/agent.md: three times the owners in any hour, and as many as owners in each hour more.
-    let most = f64::from(3 * OWNERS + FIXED) + f64::from(OWNERS) * f64::from(minutes / 60);
-    let each = format!(
+    let series_limit = f64::from(3 * OWNERS + FIXED) + f64::from(OWNERS) * f64::from(minutes / 60);
+    let largest_query = format!(
         "max(count without({OF_OWNERS}) (last_over_time({{__name__=~'uncore_trace_owner_.+'}}[1d])))"
     );
-    let found = prometheus.number(&each)?;
-    println!("series of owners of the metric that has most: {found}, {most} are allowed");
-    let tenants = prometheus.ask("last_over_time({owner_cgroup=~'.*/tenant-.*'}[1d])")?;
+    let largest = prometheus.query_number(&largest_query)?;
+    println!("series of owners of the metric that has most: {largest}, {series_limit} are allowed");
+    let tenants = prometheus.run_query("last_over_time({owner_cgroup=~'.*/tenant-.*'}[1d])")?;
     ensure!(!tenants.is_empty(), "no cgroup that worked for a minute has a series");
-    ensure!(found <= most, "a metric has {found} series, {most} are allowed");
+    ensure!(largest <= series_limit, "a metric has {largest} series, {series_limit} are allowed");
     Ok(())
 }
 
 /// All files below a directory.
-fn walk(dir: &Path) -> Box<dyn Iterator<Item = PathBuf>> {
+fn walk_files(dir: &Path) -> Box<dyn Iterator<Item = PathBuf>> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-    Box::new(
-        entries.flat_map(
-            |path| {
-                if path.is_dir() { walk(&path) } else { Box::new(std::iter::once(path)) }
-            },
-        ),
-    )
+    Box::new(entries.flat_map(|path| {
+        if path.is_dir() { walk_files(&path) } else { Box::new(std::iter::once(path)) }
+    }))
 }
 
 /// Bytes of the files below a directory.
-fn size(dir: &Path) -> u64 {
-    walk(dir).map(|path| fs::metadata(path).map_or(0, |it| it.len())).sum()
+fn total_bytes(dir: &Path) -> u64 {
+    walk_files(dir).map(|path| fs::metadata(path).map_or(0, |metadata| metadata.len())).sum()
 }
 
-fn judge(minutes: &[Minute]) -> Result<()> {
+fn judge_growth(minutes: &[Minute]) -> Result<()> {
     let third = minutes.len() / 3;
-    let (middle, last) = (&minutes[third..2 * third], &minutes[minutes.len() - third..]);
-    let mean = |of: &[Minute], what: fn(&Minute) -> f64| {
-        of.iter().map(what).sum::<f64>() / of.len() as f64
+    let (middle_third, last_third) =
+        (&minutes[third..2 * third], &minutes[minutes.len() - third..]);
+    let mean = |span: &[Minute], figure: fn(&Minute) -> f64| {
+        span.iter().map(figure).sum::<f64>() / span.len() as f64
     };
-    for (name, what) in [
-        ("memory", (|it| it.resident_kib as f64) as fn(&Minute) -> f64),
-        ("CPU time", |it| it.cpu_s),
+    for (name, figure) in [
+        ("memory", (|minute| minute.resident_kib as f64) as fn(&Minute) -> f64),
+        ("CPU time", |minute| minute.cpu_s),
     ] {
-        let growth = mean(last, what) / mean(middle, what);
+        let growth = mean(last_third, figure) / mean(middle_third, figure);
         println!("{name}: the last third has {growth:.2} times that of the second");
         ensure!(growth <= GROWTH, "{name} grows: {growth:.2} times, {GROWTH} are allowed");
     }

@@ -17,14 +17,14 @@ pub(super) struct Prometheus {
 
 /// A series of the answer to an instant query.
 #[derive(Debug, Deserialize)]
-pub(super) struct Sample {
+pub(super) struct PromSample {
     pub metric: std::collections::BTreeMap<String, String>,
     /// Time in s, and value as text.
     value: (f64, String),
 }
 
-impl Sample {
-    pub(super) fn value(&self) -> Result<f64> {
+impl PromSample {
+    pub(super) fn parse_value(&self) -> Result<f64> {
         self.value.1.parse().with_context(|| format!("{} is no number", self.value.1))
     }
 }
@@ -36,7 +36,7 @@ impl Prometheus {
     ///
     /// There is no program `prometheus`.
     pub(super) fn start(dir: &Path, agent: &str) -> Result<Self> {
-        let address = service::address()?;
+        let address = service::free_address()?;
         let config = dir.join("prometheus.yml");
         let text = format!(
             "global: {{scrape_interval: 5s}}\nscrape_configs:\n- job_name: uncore-trace\n  \
@@ -53,12 +53,12 @@ impl Prometheus {
                 .stderr(Stdio::null()),
         )
         .context("install Debian's package prometheus, which also has promtool")?;
-        server.answers(&address)?;
+        server.wait_for_answer(&address)?;
         Ok(Self { _server: server, url: format!("http://{address}") })
     }
 
     /// The answer to a query of `PromQL`.
-    pub(super) fn ask(&self, query: &str) -> Result<Vec<Sample>> {
+    pub(super) fn run_query(&self, query: &str) -> Result<Vec<PromSample>> {
         let output = Command::new("promtool")
             .args(["query", "instant", "--format=json", &self.url, query])
             .output()
@@ -70,7 +70,7 @@ impl Prometheus {
     }
 
     /// The one value of an answer; 0 if there is none, as where nothing was lost.
-    pub(super) fn number(&self, query: &str) -> Result<f64> {
-        self.ask(query)?.first().map_or(Ok(0.0), Sample::value)
+    pub(super) fn query_number(&self, query: &str) -> Result<f64> {
+        self.run_query(query)?.first().map_or(Ok(0.0), PromSample::parse_value)
     }
 }

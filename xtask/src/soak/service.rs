@@ -29,11 +29,11 @@ impl Service {
     }
 
     /// Waits until it accepts connections.
-    pub(super) fn answers(&mut self, address: &str) -> Result<()> {
+    pub(super) fn wait_for_answer(&mut self, address: &str) -> Result<()> {
         let begin = Instant::now();
         while TcpStream::connect(address).is_err() {
-            let ended = self.child.try_wait().context("cannot wait for a process")?;
-            ensure!(ended.is_none(), "{} has ended", self.name);
+            let exit = self.child.try_wait().context("cannot wait for a process")?;
+            ensure!(exit.is_none(), "{} has ended", self.name);
             ensure!(begin.elapsed() < START, "{} does not answer on {address}", self.name);
             sleep(Duration::from_millis(100));
         }
@@ -41,7 +41,7 @@ impl Service {
     }
 
     /// Memory in use, KiB, and CPU time so far, s.
-    pub(super) fn usage(&self) -> Result<(u64, f64)> {
+    pub(super) fn memory_and_cpu(&self) -> Result<(u64, f64)> {
         let process = procfs::process::Process::new(self.child.id() as i32)
             .with_context(|| format!("{} has ended", self.name))?;
         let status = process.status().context("cannot read the memory of a process")?;
@@ -51,7 +51,7 @@ impl Service {
     }
 
     /// Ends it as a service manager does. Exit code 1 means that it lost something.
-    pub(super) fn stop(mut self) -> Result<()> {
+    pub(super) fn stop_service(mut self) -> Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)
             .with_context(|| format!("cannot stop {}", self.name))?;
         let status = self.child.wait().context("cannot wait for a process")?;
@@ -69,7 +69,7 @@ impl Drop for Service {
 }
 
 /// An address of the loopback interface with a port that is free.
-pub(super) fn address() -> Result<String> {
+pub(super) fn free_address() -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot bind to the loopback")?;
     Ok(listener.local_addr().context("a socket has no address")?.to_string())
 }

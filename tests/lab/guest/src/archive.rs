@@ -13,7 +13,7 @@ const DISK: &str = "/dev/vda";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Writes a directory to the disk and overwrites what is on it.
-pub(crate) fn write(from: &Path) -> Result<()> {
+pub(crate) fn write_results(from: &Path) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !Path::new(DISK).exists() {
         ensure!(
@@ -22,10 +22,11 @@ pub(crate) fn write(from: &Path) -> Result<()> {
         );
         thread::sleep(Duration::from_millis(50));
     }
-    pack(from).with_context(|| format!("write {} to {DISK} (is it large enough?)", from.display()))
+    pack_directory(from)
+        .with_context(|| format!("write {} to {DISK} (is it large enough?)", from.display()))
 }
 
-fn pack(from: &Path) -> Result<()> {
+fn pack_directory(from: &Path) -> Result<()> {
     let disk = OpenOptions::new().write(true).open(DISK)?;
     let mut archive = tar::Builder::new(BufWriter::with_capacity(1 << 20, disk));
     archive.follow_symlinks(false);

@@ -93,53 +93,53 @@ const PARTS: &[(&str, &str, &[&str])] = &[
 /// # Errors
 ///
 /// `root` has no list of PMUs, or a link target is not UTF-8. Files that do not exist are left out.
-pub fn capture(root: &Path) -> Result<(Tree, usize)> {
+pub fn capture_machine(root: &Path) -> Result<(Tree, usize)> {
     let mut tree = Tree::default();
-    let to = &mut tree;
-    let pmus = names(&root.join(PMUS))
+    let output = &mut tree;
+    let pmus = dir_names(&root.join(PMUS))
         .with_context(|| format!("cannot list the PMUs in {}", root.join(PMUS).display()))?;
     for pmu in &pmus {
         let dir = Path::new(PMUS).join(pmu);
         for file in PMU_FILES {
-            copy(root, to, &dir.join(file))?;
+            copy_file(root, output, &dir.join(file))?;
         }
-        let dies = names(&root.join(&dir)).unwrap_or_default();
-        for file in dies.iter().filter(|name| numbered(name, "die")) {
-            copy(root, to, &dir.join(file))?;
+        let dies = dir_names(&root.join(&dir)).unwrap_or_default();
+        for file in dies.iter().filter(|name| is_numbered(name, "die")) {
+            copy_file(root, output, &dir.join(file))?;
         }
-        for part in PMU_DIRS {
-            for file in names(&root.join(&dir).join(part)).unwrap_or_default() {
-                copy(root, to, &dir.join(part).join(file))?;
+        for subdir in PMU_DIRS {
+            for file in dir_names(&root.join(&dir).join(subdir)).unwrap_or_default() {
+                copy_file(root, output, &dir.join(subdir).join(file))?;
             }
         }
     }
     for file in MACHINE_FILES {
-        copy(root, to, Path::new(file))?;
+        copy_file(root, output, Path::new(file))?;
     }
     for (dir, prefix, files) in PARTS {
         let dir = Path::new(SYSTEM).join(dir);
-        for name in names(&root.join(&dir)).unwrap_or_default() {
-            if numbered(&name, prefix) {
+        for name in dir_names(&root.join(&dir)).unwrap_or_default() {
+            if is_numbered(&name, prefix) {
                 for file in *files {
-                    copy(root, to, &dir.join(&name).join(file))?;
+                    copy_file(root, output, &dir.join(&name).join(file))?;
                 }
             }
         }
     }
-    processor(root, to)?;
-    devices(root, to)?;
-    cgroup_mounts(root, to)?;
+    copy_processor(root, output)?;
+    copy_devices(root, output)?;
+    copy_cgroup_mounts(root, output)?;
     Ok((tree, pmus.len()))
 }
 
 /// Whether a name is `prefix` followed by a number.
-fn numbered(name: &str, prefix: &str) -> bool {
+fn is_numbered(name: &str, prefix: &str) -> bool {
     let number = name.strip_prefix(prefix).unwrap_or_default();
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The model of the first processor, and whether it is virtual.
-fn processor(root: &Path, to: &mut Tree) -> Result<()> {
+fn copy_processor(root: &Path, output: &mut Tree) -> Result<()> {
     let file = Path::new("proc/cpuinfo");
     let Ok(text) = fs::read_to_string(root.join(file)) else {
         return Ok(());
@@ -159,37 +159,38 @@ fn processor(root: &Path, to: &mut Tree) -> Result<()> {
     }
     // The last line ends with a newline too.
     kept.push(String::new());
-    add(to, file, kept.join("\n"))
+    add_file(output, file, kept.join("\n"))
 }
 
 /// The links to devices, and the parts of virtual devices.
-fn devices(root: &Path, to: &mut Tree) -> Result<()> {
+fn copy_devices(root: &Path, output: &mut Tree) -> Result<()> {
     for dir in LINKS {
-        for name in names(&root.join(dir)).unwrap_or_default() {
+        for name in dir_names(&root.join(dir)).unwrap_or_default() {
             let link = Path::new(dir).join(&name);
             let Ok(target) = fs::read_link(root.join(&link)) else {
                 continue;
             };
-            to.add(&link, tree::link(&target)?)?;
-            let Some((_, place)) = target.to_str().and_then(|target| target.split_once("devices/"))
+            output.add(&link, tree::link(&target)?)?;
+            let Some((_, device_path)) =
+                target.to_str().and_then(|target| target.split_once("devices/"))
             else {
                 continue;
             };
-            let place = Path::new("sys/devices").join(place);
+            let device_dir = Path::new("sys/devices").join(device_path);
             if dir.ends_with("pci/devices") {
-                function(root, to, &place)?;
+                copy_pci_function(root, output, &device_dir)?;
                 continue;
             }
-            if place.starts_with("sys/devices/virtual") {
-                made_of(root, to, &place)?;
+            if device_dir.starts_with("sys/devices/virtual") {
+                add_device_parts(root, output, &device_dir)?;
             }
             for file in DEVICE_FILES {
-                copy(root, to, &place.join(file))?;
+                copy_file(root, output, &device_dir.join(file))?;
             }
-            for mark in DEVICE_MARKS.iter().map(|mark| place.join(mark)) {
+            for mark in DEVICE_MARKS.iter().map(|mark| device_dir.join(mark)) {
                 // A PCI function is a device too, and has no statistics.
                 if fs::symlink_metadata(root.join(&mark)).is_ok() {
-                    add(to, &mark, "")?;
+                    add_file(output, &mark, "")?;
                 }
             }
         }
@@ -199,58 +200,61 @@ fn devices(root: &Path, to: &mut Tree) -> Result<()> {
 
 /// A PCI function. For NVIDIA's root ports also the configuration space, which contains their
 /// location.
-fn function(root: &Path, to: &mut Tree, place: &Path) -> Result<()> {
+fn copy_pci_function(root: &Path, output: &mut Tree, device_dir: &Path) -> Result<()> {
     for file in FUNCTION_FILES {
-        copy(root, to, &place.join(file))?;
+        copy_file(root, output, &device_dir.join(file))?;
     }
     let says = |file: &str, text: &str| {
-        let found = fs::read_to_string(root.join(place).join(file));
-        found.is_ok_and(|found| found.starts_with(text))
+        let content = fs::read_to_string(root.join(device_dir).join(file));
+        content.is_ok_and(|content| content.starts_with(text))
     };
-    let on_root_bus = place.components().count() == 4;
+    let on_root_bus = device_dir.components().count() == 4;
     if on_root_bus && says("class", "0x0604") && says("vendor", "0x10de") {
-        copy(root, to, &place.join("config"))?;
+        copy_file(root, output, &device_dir.join("config"))?;
     }
     Ok(())
 }
 
 /// The names of the parts of a virtual device, as empty files: links would lead to files that are
 /// not copied.
-fn made_of(root: &Path, to: &mut Tree, place: &Path) -> Result<()> {
-    for slave in names(&root.join(place).join("slaves")).unwrap_or_default() {
-        add(to, &place.join("slaves").join(slave), "")?;
+fn add_device_parts(root: &Path, output: &mut Tree, device_dir: &Path) -> Result<()> {
+    for slave in dir_names(&root.join(device_dir).join("slaves")).unwrap_or_default() {
+        add_file(output, &device_dir.join("slaves").join(slave), "")?;
     }
-    for name in names(&root.join(place)).unwrap_or_default() {
+    for name in dir_names(&root.join(device_dir)).unwrap_or_default() {
         if name.starts_with("lower_") {
-            add(to, &place.join(name), "")?;
+            add_file(output, &device_dir.join(name), "")?;
         }
     }
-    let subsystem = place.parent().filter(|dir| {
+    let subsystem = device_dir.parent().filter(|dir| {
         dir.parent().and_then(Path::file_name).is_some_and(|name| name == "nvme-subsystem")
     });
-    for name in subsystem.map_or_else(Vec::new, |dir| names(&root.join(dir)).unwrap_or_default()) {
-        if let Some(dir) = subsystem.filter(|_| numbered(&name, "nvme")) {
-            add(to, &dir.join(name), "")?;
+    for name in
+        subsystem.map_or_else(Vec::new, |dir| dir_names(&root.join(dir)).unwrap_or_default())
+    {
+        if let Some(dir) = subsystem.filter(|_| is_numbered(&name, "nvme")) {
+            add_file(output, &dir.join(name), "")?;
         }
     }
     Ok(())
 }
 
 /// The mounts of cgroup file systems. Other mounts are private.
-fn cgroup_mounts(root: &Path, to: &mut Tree) -> Result<()> {
+fn copy_cgroup_mounts(root: &Path, output: &mut Tree) -> Result<()> {
     let file = Path::new("proc/self/mountinfo");
     let Ok(text) = fs::read_to_string(root.join(file)) else {
         return Ok(());
     };
-    let is_cgroup =
-        |line: &&str| line.split_once(" - ").is_some_and(|(_, kind)| kind.starts_with("cgroup"));
+    let is_cgroup = |line: &&str| {
+        line.split_once(" - ").is_some_and(|(_, fs_type)| fs_type.starts_with("cgroup"))
+    };
     let mut lines: Vec<&str> = text.lines().filter(is_cgroup).collect();
     // The last line ends with a newline too.
     lines.push("");
-    add(to, file, lines.join("\n"))
+    add_file(output, file, lines.join("\n"))
 }
 
-fn names(dir: &Path) -> io::Result<Vec<String>> {
+fn dir_names(dir: &Path) -> io::Result<Vec<String>> {
     let mut names = fs::read_dir(dir)?
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
         .collect::<io::Result<Vec<String>>>()?;
@@ -259,15 +263,15 @@ fn names(dir: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Copies a file's bytes, if it can be read. The length that sysfs reports for its files is wrong.
-fn copy(root: &Path, to: &mut Tree, file: &Path) -> Result<()> {
+fn copy_file(root: &Path, output: &mut Tree, file: &Path) -> Result<()> {
     match fs::read(root.join(file)) {
-        Ok(bytes) => add(to, file, bytes),
+        Ok(bytes) => add_file(output, file, bytes),
         Err(_absent) => Ok(()),
     }
 }
 
-fn add(to: &mut Tree, file: &Path, bytes: impl Into<Vec<u8>>) -> Result<()> {
-    to.add(file, Entry::File(bytes.into()))
+fn add_file(output: &mut Tree, file: &Path, bytes: impl Into<Vec<u8>>) -> Result<()> {
+    output.add(file, Entry::File(bytes.into()))
 }
 
 #[cfg(test)]
@@ -304,7 +308,7 @@ mod tests {
             ("sys/devices/virtual/nvme-subsystem/nvme-subsys0/serial", "secret"),
             ("proc/self/mountinfo", "1 0 / /cg rw - cgroup2 c rw\n2 0 / /home rw - ext4 x rw\n"),
         ] {
-            add(&mut machine, Path::new(file), text).unwrap();
+            add_file(&mut machine, Path::new(file), text).unwrap();
         }
         let port = "pci0000:00/0000:00:01.0";
         for (link, target) in [
@@ -322,11 +326,11 @@ mod tests {
         ] {
             machine.add(Path::new(link), Entry::Link(target)).unwrap();
         }
-        machine.unpack(&dir).unwrap();
-        let (tree, pmus) = capture(&dir).unwrap();
+        machine.unpack_to(&dir).unwrap();
+        let (tree, pmus) = capture_machine(&dir).unwrap();
         fs::remove_dir_all(&dir).unwrap();
         assert_eq!(pmus, 1);
-        let found: BTreeMap<_, _> = tree.entries().collect();
+        let found: BTreeMap<_, _> = tree.all_entries().collect();
         for (path, entry) in &found {
             assert!(!format!("{entry:?}").contains("secret"), "{}", path.display());
         }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 
 /// Makes the cgroup of a tenant.
-pub(crate) fn create(name: &str) -> Result<()> {
+pub(crate) fn create_cgroup(name: &str) -> Result<()> {
     let lab = Path::new(ROOT).join("lab");
     let path = lab.join(name);
     fs::create_dir_all(&path).with_context(|| format!("make cgroup {}", path.display()))?;
@@ -19,14 +19,14 @@ pub(crate) fn create(name: &str) -> Result<()> {
 }
 
 /// Moves the calling process into the cgroup of a tenant.
-pub(crate) fn enter(name: &str) -> Result<()> {
+pub(crate) fn enter_cgroup(name: &str) -> Result<()> {
     let path = Path::new(ROOT).join("lab").join(name).join("cgroup.procs");
     // 0 stands for the writer.
     fs::write(&path, "0").with_context(|| format!("write {}", path.display()))
 }
 
 /// Limits the CPU time of a tenant's cgroup to `QUOTA PERIOD`, both in microseconds.
-pub(crate) fn limit(name: &str, cpu_max: &str) -> Result<()> {
+pub(crate) fn limit_cpu(name: &str, cpu_max: &str) -> Result<()> {
     let path = Path::new(ROOT).join("lab").join(name).join("cpu.max");
     fs::write(&path, cpu_max).with_context(|| format!("write {cpu_max:?} to {}", path.display()))
 }
@@ -43,20 +43,20 @@ pub(crate) fn allow_controllers(parent: &Path) -> Result<()> {
 }
 
 /// The path in the hierarchy and the id of every cgroup.
-pub(crate) fn ids() -> Result<BTreeMap<String, u64>> {
+pub(crate) fn cgroup_ids() -> Result<BTreeMap<String, u64>> {
     let mut ids = BTreeMap::new();
-    let mut left = vec![PathBuf::from(ROOT)];
-    while let Some(path) = left.pop() {
-        collect(&path, &mut ids, &mut left)
+    let mut pending = vec![PathBuf::from(ROOT)];
+    while let Some(path) = pending.pop() {
+        collect_ids(&path, &mut ids, &mut pending)
             .with_context(|| format!("list cgroup {}", path.display()))?;
     }
     Ok(ids)
 }
 
-fn collect(
+fn collect_ids(
     path: &Path,
     ids: &mut BTreeMap<String, u64>,
-    left: &mut Vec<PathBuf>,
+    pending: &mut Vec<PathBuf>,
 ) -> io::Result<()> {
     let inside = path.strip_prefix(ROOT).unwrap_or(path);
     // The inode number of a cgroup's directory is its id on 64-bit machines.
@@ -64,7 +64,7 @@ fn collect(
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            left.push(entry.path());
+            pending.push(entry.path());
         }
     }
     Ok(())

@@ -23,38 +23,44 @@ const ALIGN: usize = 4096;
 /// The disk appears a moment after its driver was loaded. Emulated machines are slow.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends requests until the time `end`.
-pub(crate) fn repeat(spec: &Disk, model: Option<&Model>, end: u64) -> Result<()> {
+/// Sends requests until the time `end_ns`.
+pub(crate) fn send_requests(spec: &Disk, model: Option<&Model>, end_ns: u64) -> Result<()> {
     let bytes = spec.bytes as usize;
-    let mut disk = open(Path::new(&spec.path))?;
+    let mut disk = open_device(Path::new(&spec.path))?;
     let size = disk.seek(SeekFrom::End(0)).with_context(|| format!("measure {}", spec.path))?;
-    let places = size / u64::from(spec.bytes);
-    ensure!(places > 0, "{} is smaller than a request", spec.path);
+    let slots = size / u64::from(spec.bytes);
+    ensure!(slots > 0, "{} is smaller than a request", spec.path);
     let mut memory = vec![0; bytes + ALIGN];
     let skip = memory.as_ptr().align_offset(ALIGN);
     let buffer = memory.get_mut(skip..skip + bytes).context("align the buffer")?;
-    let mut place = 0;
+    let mut slot = 0;
     for request in 1_u32.. {
-        if time::now() >= end {
+        if time::now_ns() >= end_ns {
             break;
         }
         let is_write = spec.write_every > 0 && request.is_multiple_of(spec.write_every);
-        let at = place * u64::from(spec.bytes);
-        let done =
-            if is_write { disk.write_all_at(buffer, at) } else { disk.read_exact_at(buffer, at) };
+        let offset = slot * u64::from(spec.bytes);
+        let done = if is_write {
+            disk.write_all_at(buffer, offset)
+        } else {
+            disk.read_exact_at(buffer, offset)
+        };
         done.with_context(|| format!("request {request} of {}", spec.path))?;
         let portion = if is_write { spec.written } else { spec.read };
         if let (Some(model), Some(portion)) = (model, portion) {
-            model.moves(&[Move { amount: portion.amount * u64::from(spec.bytes), ..portion }])?;
+            model.move_traffic(&[Move {
+                amount: portion.amount * u64::from(spec.bytes),
+                ..portion
+            }])?;
         }
         // Not next to the previous request, so that the kernel does not merge them.
-        place = (place + places / 2 + 1) % places;
-        time::sleep_until(time::now() + u64::from(spec.pause_us) * NS_PER_US)?;
+        slot = (slot + slots / 2 + 1) % slots;
+        time::sleep_until(time::now_ns() + u64::from(spec.pause_us) * NS_PER_US)?;
     }
     Ok(())
 }
 
-fn open(path: &Path) -> Result<File> {
+fn open_device(path: &Path) -> Result<File> {
     let deadline = Instant::now() + PATIENCE;
     while !path.exists() {
         ensure!(Instant::now() < deadline, "no {} (has the machine a disk?)", path.display());

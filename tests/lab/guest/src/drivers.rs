@@ -28,57 +28,59 @@ pub(crate) struct Drivers {
 
 impl Drivers {
     /// Makes a change.
-    pub(crate) fn change(&mut self, change: &Change) -> Result<()> {
+    pub(crate) fn apply_change(&mut self, change: &Change) -> Result<()> {
         match change {
-            Change::Offline { cpu } => power(*cpu, "0"),
-            Change::Online { cpu } => power(*cpu, "1"),
-            Change::Held { module } => held(module),
-            Change::Unload { module } => unload(module).with_context(|| format!("unload {module}")),
-            Change::Load { module } => modules::load(std::slice::from_ref(module)),
-            Change::Unbind { pmu } => self.unbind(pmu),
-            Change::Bind { pmu } => self.bind(pmu),
-            Change::Paranoid { level } => {
-                write(Path::new(PARANOID), OsStr::new(&level.to_string()))
+            Change::Offline { cpu } => set_cpu_online(*cpu, "0"),
+            Change::Online { cpu } => set_cpu_online(*cpu, "1"),
+            Change::Held { module } => check_held(module),
+            Change::Unload { module } => {
+                unload_module(module).with_context(|| format!("unload {module}"))
             }
-            Change::Mark { text } => mark(text),
+            Change::Load { module } => modules::load_modules(std::slice::from_ref(module)),
+            Change::Unbind { pmu } => self.unbind_driver(pmu),
+            Change::Bind { pmu } => self.bind_driver(pmu),
+            Change::Paranoid { level } => {
+                write_text(Path::new(PARANOID), OsStr::new(&level.to_string()))
+            }
+            Change::Mark { text } => set_mark(text),
         }
     }
 
-    fn unbind(&mut self, pmu: &str) -> Result<()> {
-        let place = Path::new(PMUS).join(pmu);
-        let place = fs::canonicalize(&place).with_context(|| format!("find {pmu}"))?;
+    fn unbind_driver(&mut self, pmu: &str) -> Result<()> {
+        let pmu_path = Path::new(PMUS).join(pmu);
+        let device_path = fs::canonicalize(&pmu_path).with_context(|| format!("find {pmu}"))?;
         // The PMU's device is a child of the hardware device.
-        let device = place.parent().with_context(|| format!("{pmu} has no device"))?;
+        let device = device_path.parent().with_context(|| format!("{pmu} has no device"))?;
         let name = device.file_name().with_context(|| format!("{pmu} has no device"))?.to_owned();
         let driver = device.join("driver");
         let driver = fs::canonicalize(&driver)
             .with_context(|| format!("find the driver of {pmu}, {}", driver.display()))?;
-        write(&driver.join("unbind"), &name)?;
+        write_text(&driver.join("unbind"), &name)?;
         self.unbound.insert(pmu.to_owned(), (driver, name));
         Ok(())
     }
 
-    fn bind(&self, pmu: &str) -> Result<()> {
+    fn bind_driver(&self, pmu: &str) -> Result<()> {
         let (driver, name) =
             self.unbound.get(pmu).with_context(|| format!("{pmu} was not unbound"))?;
-        write(&driver.join("bind"), name)
+        write_text(&driver.join("bind"), name)
     }
 }
 
-fn mark(text: &str) -> Result<()> {
+fn set_mark(text: &str) -> Result<()> {
     let status = Command::new("/bin/uncore-trace").args(["mark", text]).status();
     let status = status.with_context(|| format!("run uncore-trace mark {text}"))?;
     ensure!(status.success(), "uncore-trace mark {text}: {status}");
     Ok(())
 }
 
-fn power(cpu: u32, online: &str) -> Result<()> {
+fn set_cpu_online(cpu: u32, online: &str) -> Result<()> {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
-    write(Path::new(&path), online.as_ref())
+    write_text(Path::new(&path), online.as_ref())
 }
 
-fn held(module: &str) -> Result<()> {
-    match unload(module) {
+fn check_held(module: &str) -> Result<()> {
+    match unload_module(module) {
         // The error for a module whose use count is not 0.
         Err(Errno::AGAIN) => Ok(()),
         Err(error) => Err(error).with_context(|| format!("unload {module}, which is in use")),
@@ -86,12 +88,12 @@ fn held(module: &str) -> Result<()> {
     }
 }
 
-fn unload(module: &str) -> rustix::io::Result<()> {
+fn unload_module(module: &str) -> rustix::io::Result<()> {
     let name = CString::new(module).map_err(|_nul| Errno::INVAL)?;
     delete_module(&name, NOT_BLOCKING)
 }
 
-fn write(path: &Path, text: &OsStr) -> Result<()> {
-    let said = String::from_utf8_lossy(text.as_bytes());
-    fs::write(path, text.as_bytes()).with_context(|| format!("write {said} to {}", path.display()))
+fn write_text(path: &Path, text: &OsStr) -> Result<()> {
+    let shown = String::from_utf8_lossy(text.as_bytes());
+    fs::write(path, text.as_bytes()).with_context(|| format!("write {shown} to {}", path.display()))
 }

@@ -19,16 +19,17 @@ pub fn dir() -> PathBuf {
 ///
 /// The directory cannot be read, or there is no machine in it.
 pub fn names() -> Result<Vec<String>> {
-    let dir = dir();
-    let unreadable = || format!("cannot read {}", dir.display());
-    let mut names = Vec::new();
-    for entry in fs::read_dir(&dir).with_context(unreadable)? {
+    let machines_dir = dir();
+    let unreadable = || format!("cannot read {}", machines_dir.display());
+    let mut found_names = Vec::new();
+    for entry in fs::read_dir(&machines_dir).with_context(unreadable)? {
         let file = entry.with_context(unreadable)?.file_name();
-        names.extend(file.to_str().and_then(|file| file.strip_suffix(".toml")).map(str::to_owned));
+        found_names
+            .extend(file.to_str().and_then(|file| file.strip_suffix(".toml")).map(str::to_owned));
     }
-    names.sort();
-    ensure!(!names.is_empty(), "no machine in {}", dir.display());
-    Ok(names)
+    found_names.sort();
+    ensure!(!found_names.is_empty(), "no machine in {}", machines_dir.display());
+    Ok(found_names)
 }
 
 /// The machine of this name.
@@ -37,7 +38,7 @@ pub fn names() -> Result<Vec<String>> {
 ///
 /// The machine does not exist, or its file cannot be read.
 pub fn machine(name: &str) -> Result<Tree> {
-    read(&dir().join(format!("{name}.toml")))
+    read_tree(&dir().join(format!("{name}.toml")))
 }
 
 /// The machine in this file.
@@ -45,7 +46,7 @@ pub fn machine(name: &str) -> Result<Tree> {
 /// # Errors
 ///
 /// The file cannot be read, or its form is invalid.
-pub fn read(path: &Path) -> Result<Tree> {
+pub fn read_tree(path: &Path) -> Result<Tree> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Tree::parse(&text).with_context(|| format!("cannot use {}", path.display()))
@@ -60,15 +61,15 @@ mod tests {
     #[test]
     fn each_machine_is_the_text_that_is_written_of_its_files() {
         for name in names().unwrap() {
-            let dir = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-            machine(&name).unwrap().unpack(&dir).unwrap();
-            let packed = Tree::pack(&dir).unwrap();
-            fs::remove_dir_all(&dir).unwrap();
+            let scratch_dir = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+            machine(&name).unwrap().unpack_to(&scratch_dir).unwrap();
+            let packed = Tree::pack_dir(&scratch_dir).unwrap();
+            fs::remove_dir_all(&scratch_dir).unwrap();
             assert_eq!(packed, machine(&name).unwrap(), "{name}");
-            let file = super::dir().join(format!("{name}.toml"));
+            let file = dir().join(format!("{name}.toml"));
             let text = fs::read_to_string(&file).unwrap();
             let mend = "run `cargo xtask unpack` and `cargo xtask pack`";
-            assert!(packed.render() == text, "{} has another form: {mend}", file.display());
+            assert!(packed.to_text() == text, "{} has another form: {mend}", file.display());
         }
     }
 }

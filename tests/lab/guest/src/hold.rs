@@ -68,9 +68,9 @@ impl Holder {
         };
         Ok(Self {
             hold: hold.clone(),
-            log: append(&log_path)?,
+            log: open_log(&log_path)?,
             log_path,
-            cgroup: Mutex::new(name(cgroup)),
+            cgroup: Mutex::new(cgroup_path(cgroup)),
             files: Mutex::default(),
             listener: receives.map(listen).transpose()?,
         })
@@ -80,76 +80,77 @@ impl Holder {
     pub(crate) fn run(&self, begin: u64) -> Result<()> {
         for timed in &self.hold.acts {
             time::sleep_until(begin + u64::from(timed.after_ms) * NS_PER_MS)?;
-            self.act(&timed.act).with_context(|| format!("{:?}", timed.act))?;
+            self.do_act(&timed.act).with_context(|| format!("{:?}", timed.act))?;
         }
         Ok(())
     }
 
     /// Calls `work` if the process has a file, which it keeps meanwhile.
     pub(crate) fn while_held<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
-        let files = self.files();
+        let files = self.lock_files();
         (!files.is_empty()).then(work)
     }
 
     /// The process ends, which closes what it still has.
-    pub(crate) fn die(&self) -> Result<()> {
-        let now = time::now();
-        let has_any = !self.files().is_empty();
-        if has_any { self.left("death", now, now + DEATH_NS) } else { Ok(()) }
+    pub(crate) fn end_process(&self) -> Result<()> {
+        let now_ns = time::now_ns();
+        let has_any = !self.lock_files().is_empty();
+        if has_any { self.log_left("death", now_ns, now_ns + DEATH_NS) } else { Ok(()) }
     }
 
-    fn act(&self, act: &Act) -> Result<()> {
+    fn do_act(&self, act: &Act) -> Result<()> {
         // Flows go on meanwhile.
         match act {
-            Act::Storm { per_ms, ms } => return self.storm(*per_ms, *ms),
-            Act::Receive { .. } => return self.receive(),
+            Act::Storm { per_ms, ms } => return self.run_storm(*per_ms, *ms),
+            Act::Receive { .. } => return self.wait_for_file(),
             _ => {}
         }
-        let mut files = self.files();
-        let begin = time::now();
+        let mut files = self.lock_files();
+        let begin = time::now_ns();
         match act {
             Act::Open => {
-                files.push(self.open()?);
+                files.push(self.open_device()?);
                 if files.len() == 1 {
-                    self.got(process::id(), "open", begin)?;
+                    self.log_got(process::id(), "open", begin)?;
                 }
             }
             Act::Path => {
                 let flags = OFlags::PATH.bits().cast_signed();
-                let place = OpenOptions::new().read(true).custom_flags(flags).open(&self.hold.path);
-                drop(place.with_context(|| format!("find {}", self.hold.path))?);
+                let path_file =
+                    OpenOptions::new().read(true).custom_flags(flags).open(&self.hold.path);
+                drop(path_file.with_context(|| format!("find {}", self.hold.path))?);
             }
             Act::Duplicate => {
                 let first = files.first().context("it has no file")?;
-                let other = first.try_clone().context("duplicate it")?;
-                *files = vec![other];
+                let copy = first.try_clone().context("duplicate it")?;
+                *files = vec![copy];
             }
             Act::Close => {
                 files.clear();
-                self.left("close", begin, time::now())?;
+                self.log_left("close", begin, time::now_ns())?;
             }
             Act::Fork { ms } => {
                 // Without the flag to close it, it stays open when the child executes a program.
                 let kept = dup(files.first().context("it has no file")?).context("duplicate it")?;
-                let own = env::current_exe().context("find this program")?;
-                let mut child = Command::new(own);
-                child.arg("keep").arg(&self.log_path).arg(&*self.cgroup()).arg(ms.to_string());
+                let this_program = env::current_exe().context("find this program")?;
+                let mut child = Command::new(this_program);
+                child.arg("keep").arg(&self.log_path).arg(&*self.lock_cgroup()).arg(ms.to_string());
                 let child = child.stdin(Stdio::null()).spawn().context("start the child")?;
                 drop(kept);
-                self.got(child.id(), "fork", begin)?;
+                self.log_got(child.id(), "fork", begin)?;
             }
             Act::Enter { cgroup } => {
                 // Both lines are about one moment.
-                cgroup::create(cgroup)?;
-                let begin = time::now();
-                cgroup::enter(cgroup)?;
-                self.left("move", begin, time::now())?;
-                *self.cgroup() = name(Some(cgroup));
-                self.got(process::id(), "move", begin)?;
+                cgroup::create_cgroup(cgroup)?;
+                let begin = time::now_ns();
+                cgroup::enter_cgroup(cgroup)?;
+                self.log_left("move", begin, time::now_ns())?;
+                *self.lock_cgroup() = cgroup_path(Some(cgroup));
+                self.log_got(process::id(), "move", begin)?;
             }
             Act::Send { socket } => {
-                let to = UnixStream::connect(socket_path(socket)).context("connect")?;
-                send(&to, files.first().context("it has no file")?)?;
+                let receiver = UnixStream::connect(socket_path(socket)).context("connect")?;
+                send_file(&receiver, files.first().context("it has no file")?)?;
             }
             Act::Receive { .. } | Act::Storm { .. } => {}
         }
@@ -157,35 +158,35 @@ impl Holder {
     }
 
     /// Waits for a file, its first.
-    fn receive(&self) -> Result<()> {
+    fn wait_for_file(&self) -> Result<()> {
         let listener = self.listener.as_ref().context("it has no socket")?;
-        let (from, _) = listener.accept().context("wait for the sender")?;
-        poll(&mut [PollFd::new(&from, PollFlags::IN)], None).context("wait for it")?;
-        let mut files = self.files();
-        let begin = time::now();
-        files.push(receive(&from)?);
-        self.got(process::id(), "open", begin)
+        let (sender_stream, _) = listener.accept().context("wait for the sender")?;
+        poll(&mut [PollFd::new(&sender_stream, PollFlags::IN)], None).context("wait for it")?;
+        let mut files = self.lock_files();
+        let begin = time::now_ns();
+        files.push(receive_file(&sender_stream)?);
+        self.log_got(process::id(), "open", begin)
     }
 
     /// Opens and closes the file many times.
-    fn storm(&self, per_ms: u32, ms: u32) -> Result<()> {
-        let is_first = self.files().is_empty();
-        let (begin, used) = (time::now(), time::used());
+    fn run_storm(&self, per_ms: u32, ms: u32) -> Result<()> {
+        let is_first = self.lock_files().is_empty();
+        let (begin, used) = (time::now_ns(), time::used_ns());
         for step in 0..ms {
             time::sleep_until(begin + u64::from(step) * NS_PER_MS)?;
             for _ in 0..per_ms {
-                drop(self.open()?);
+                drop(self.open_device()?);
             }
         }
-        let (used, opens) = (time::used() - used, per_ms * ms);
+        let (used, opens) = (time::used_ns() - used, per_ms * ms);
         let times = if is_first { opens } else { 0 };
-        self.line(&json!({
-            "pid": process::id(), "cgroup": *self.cgroup(), "what": "storm", "opens": opens,
-            "times": times, "cpu_ns": used, "begin": begin, "end": time::now(),
+        self.log_line(&json!({
+            "pid": process::id(), "cgroup": *self.lock_cgroup(), "what": "storm", "opens": opens,
+            "times": times, "cpu_ns": used, "begin": begin, "end": time::now_ns(),
         }))
     }
 
-    fn open(&self) -> Result<OwnedFd> {
+    fn open_device(&self) -> Result<OwnedFd> {
         let path = Path::new(&self.hold.path);
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -199,54 +200,57 @@ impl Holder {
         }
     }
 
-    fn got(&self, pid: u32, how: &str, begin: u64) -> Result<()> {
-        self.line(&json!({
-            "pid": pid, "cgroup": *self.cgroup(), "what": "got", "how": how,
-            "begin": begin, "end": time::now(),
+    fn log_got(&self, pid: u32, how: &str, begin: u64) -> Result<()> {
+        self.log_line(&json!({
+            "pid": pid, "cgroup": *self.lock_cgroup(), "what": "got", "how": how,
+            "begin": begin, "end": time::now_ns(),
         }))
     }
 
-    fn left(&self, how: &str, begin: u64, end: u64) -> Result<()> {
-        let cgroup = self.cgroup().clone();
-        self.line(&left(process::id(), &cgroup, how, begin, end))
+    fn log_left(&self, how: &str, begin: u64, end: u64) -> Result<()> {
+        let cgroup = self.lock_cgroup().clone();
+        self.log_line(&left_line(process::id(), &cgroup, how, begin, end))
     }
 
-    fn line(&self, line: &serde_json::Value) -> Result<()> {
-        write(&self.log, line)
+    fn log_line(&self, line: &serde_json::Value) -> Result<()> {
+        write_line(&self.log, line)
     }
 
-    fn files(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
+    fn lock_files(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn cgroup(&self) -> MutexGuard<'_, String> {
+    fn lock_cgroup(&self) -> MutexGuard<'_, String> {
         self.cgroup.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The child of a holder: it ends after some time, without closing what it inherited.
-pub(crate) fn keep(log: &Path, cgroup: &str, ms: u64) -> Result<()> {
-    time::sleep_until(time::now() + ms * NS_PER_MS)?;
-    let now = time::now();
-    write(&append(log)?, &left(process::id(), cgroup, "death", now, now + DEATH_NS))
+pub(crate) fn keep_inherited(log: &Path, cgroup: &str, ms: u64) -> Result<()> {
+    time::sleep_until(time::now_ns() + ms * NS_PER_MS)?;
+    let now_ns = time::now_ns();
+    write_line(
+        &open_log(log)?,
+        &left_line(process::id(), cgroup, "death", now_ns, now_ns + DEATH_NS),
+    )
 }
 
-fn left(pid: u32, cgroup: &str, how: &str, begin: u64, end: u64) -> serde_json::Value {
+fn left_line(pid: u32, cgroup: &str, how: &str, begin: u64, end: u64) -> serde_json::Value {
     json!({"pid": pid, "cgroup": cgroup, "what": "left", "how": how, "begin": begin, "end": end})
 }
 
-fn append(path: &Path) -> Result<File> {
+fn open_log(path: &Path) -> Result<File> {
     let log = OpenOptions::new().append(true).create(true).open(path);
     log.with_context(|| format!("open {}", path.display()))
 }
 
 /// Writes a line at once: other processes write too.
-fn write(mut log: &File, line: &serde_json::Value) -> Result<()> {
+fn write_line(mut log: &File, line: &serde_json::Value) -> Result<()> {
     log.write_all(format!("{line}\n").as_bytes()).context("write the log")
 }
 
 /// The path of a tenant's cgroup, as in the tables.
-fn name(cgroup: Option<&str>) -> String {
+fn cgroup_path(cgroup: Option<&str>) -> String {
     cgroup.map_or_else(|| "/".to_owned(), |cgroup| format!("/lab/{cgroup}"))
 }
 
@@ -254,23 +258,24 @@ fn socket_path(name: &str) -> PathBuf {
     Path::new(SOCKETS).join(name)
 }
 
-fn send(to: &UnixStream, file: &OwnedFd) -> Result<()> {
+fn send_file(stream: &UnixStream, file: &OwnedFd) -> Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut rights = SendAncillaryBuffer::new(&mut space);
     let files = [file.as_fd()];
     if !rights.push(SendAncillaryMessage::ScmRights(&files)) {
         bail!("the message is too short for a file");
     }
-    sendmsg(to, &[IoSlice::new(b"x")], &mut rights, SendFlags::empty()).context("send the file")?;
+    sendmsg(stream, &[IoSlice::new(b"x")], &mut rights, SendFlags::empty())
+        .context("send the file")?;
     Ok(())
 }
 
-fn receive(from: &UnixStream) -> Result<OwnedFd> {
+fn receive_file(stream: &UnixStream) -> Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut rights = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let flags = RecvFlags::CMSG_CLOEXEC;
-    recvmsg(from, &mut [IoSliceMut::new(&mut byte)], &mut rights, flags).context("receive")?;
+    recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut rights, flags).context("receive")?;
     let received = rights.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,

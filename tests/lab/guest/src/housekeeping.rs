@@ -22,21 +22,21 @@ pub(crate) fn keep_to(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &set).context("pin init")?;
     let mask = format!("{:x}", 1_u32 << cpu);
     // The kernel refuses all of the following for threads and interrupts that are bound to a CPU.
-    for pid in numbers(Path::new("/proc"))? {
+    for pid in numeric_names(Path::new("/proc"))? {
         if let Some(pid) = Pid::from_raw(pid) {
             sched_setaffinity(Some(pid), &set).unwrap_or_default();
         }
     }
     fs::write("/sys/devices/virtual/workqueue/cpumask", &mask).unwrap_or_default();
     fs::write("/proc/irq/default_smp_affinity", &mask).unwrap_or_default();
-    for irq in numbers(Path::new("/proc/irq"))? {
+    for irq in numeric_names(Path::new("/proc/irq"))? {
         fs::write(format!("/proc/irq/{irq}/smp_affinity"), &mask).unwrap_or_default();
     }
     Ok(())
 }
 
 /// The entries of a directory whose names are numbers.
-fn numbers(dir: &Path) -> Result<Vec<i32>> {
+fn numeric_names(dir: &Path) -> Result<Vec<i32>> {
     let entries = fs::read_dir(dir).with_context(|| format!("list {}", dir.display()))?;
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
@@ -48,8 +48,8 @@ mod tests {
     #[test]
     fn processes_are_found_by_their_numbers() {
         let own = i32::try_from(std::process::id()).unwrap();
-        assert!(numbers(Path::new("/proc")).unwrap().contains(&own));
-        assert!(numbers(Path::new("/proc/self/ns")).unwrap().is_empty());
+        assert!(numeric_names(Path::new("/proc")).unwrap().contains(&own));
+        assert!(numeric_names(Path::new("/proc/self/ns")).unwrap().is_empty());
         assert!(keep_to(MASK).is_err());
     }
 }

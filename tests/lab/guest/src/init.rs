@@ -12,7 +12,7 @@ use std::{fs, io, panic, thread};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::system::{RebootCommand, reboot, sethostname};
-use uncore_trace_lab::capture::capture;
+use uncore_trace_lab::capture::capture_machine;
 use uncore_trace_lab::spec::{Device, Guest};
 
 use crate::kmsg::Messages;
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Returns only if the machine cannot be switched off, which makes the kernel panic.
 pub(crate) fn main() -> ExitCode {
-    let result = panic::catch_unwind(guest)
+    let result = panic::catch_unwind(run_guest)
         .unwrap_or_else(|_payload| Err(anyhow!("init panicked (its message is above)")));
     // Starts with a newline, because it may follow an incomplete kernel message.
     match result {
@@ -42,48 +42,48 @@ pub(crate) fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn guest() -> Result<()> {
+fn run_guest() -> Result<()> {
     mounts::mount_all()?;
     mounts::open_console()?;
     sethostname(HOST.as_bytes()).context("name the machine")?;
     let guest = Guest::read(Path::new("/lab/guest.json"))?;
-    modules::load(&guest.modules)?;
-    define(&guest.devices)?;
-    modules::load(&guest.drivers)?;
-    let missing = wait_for(&guest.pmus)?;
+    modules::load_modules(&guest.modules)?;
+    define_devices(&guest.devices)?;
+    modules::load_modules(&guest.drivers)?;
+    let missing = wait_for_pmus(&guest.pmus)?;
     if !missing.is_empty() {
         println!("lab: PMUs missing after {} s: {missing:?}", PATIENCE.as_secs());
     }
     if let Some(cpu) = guest.housekeeping {
         housekeeping::keep_to(cpu).with_context(|| format!("keep to CPU {cpu}"))?;
     }
-    describe(&Path::new(OUT).join("machine")).context("describe the machine")?;
+    describe_machine(&Path::new(OUT).join("machine")).context("describe the machine")?;
     if wants_shell()? {
-        shell()?;
+        run_shell()?;
     } else {
-        steps::run(&guest.steps, Path::new(OUT))?;
+        steps::run_steps(&guest.steps, Path::new(OUT))?;
     }
-    archive::write(Path::new(OUT))
+    archive::write_results(Path::new(OUT))
 }
 
 /// Defines the devices in the model, then attaches them to the kernel.
-fn define(devices: &[Device]) -> Result<()> {
+fn define_devices(devices: &[Device]) -> Result<()> {
     if devices.is_empty() {
         return Ok(());
     }
     let model = Model::open()?;
     for (number, device) in devices.iter().enumerate() {
-        model.define(number, device).with_context(|| format!("define device {number}"))?;
+        model.define_device(number, device).with_context(|| format!("define device {number}"))?;
     }
-    model.attach()
+    model.attach_devices()
 }
 
 /// Waits for PMUs and returns those that are missing. The checks of the steps find these.
-fn wait_for(pmus: &[String]) -> Result<Vec<&String>> {
+fn wait_for_pmus(pmus: &[String]) -> Result<Vec<&String>> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let there = present()?;
-        let missing: Vec<&String> = pmus.iter().filter(|name| !there.contains(*name)).collect();
+        let present = present_pmus()?;
+        let missing: Vec<&String> = pmus.iter().filter(|name| !present.contains(*name)).collect();
         if missing.is_empty() || Instant::now() >= deadline {
             return Ok(missing);
         }
@@ -91,7 +91,7 @@ fn wait_for(pmus: &[String]) -> Result<Vec<&String>> {
     }
 }
 
-fn present() -> Result<BTreeSet<String>> {
+fn present_pmus() -> Result<BTreeSet<String>> {
     let entries = fs::read_dir(PMUS).and_then(|entries| {
         entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     });
@@ -99,17 +99,17 @@ fn present() -> Result<BTreeSet<String>> {
 }
 
 /// Describes the machine on which the steps ran.
-fn describe(out: &Path) -> Result<()> {
+fn describe_machine(out: &Path) -> Result<()> {
     fs::create_dir_all(out)?;
     let uname = rustix::system::uname();
     let words = [uname.sysname(), uname.release(), uname.version(), uname.machine()];
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     fs::write(out.join("uname.txt"), words.join(" ") + "\n")?;
-    let pmus: String = present()?.into_iter().map(|name| name + "\n").collect();
+    let pmus: String = present_pmus()?.into_iter().map(|name| name + "\n").collect();
     fs::write(out.join("pmus.txt"), pmus)?;
-    fs::write(out.join("dmesg.txt"), Messages::all()?.take()?)?;
-    let (tree, _pmus) = capture(Path::new("/"))?;
-    fs::write(out.join("machine.toml"), tree.render())?;
+    fs::write(out.join("dmesg.txt"), Messages::from_oldest()?.read_new()?)?;
+    let (tree, _pmus) = capture_machine(Path::new("/"))?;
+    fs::write(out.join("machine.toml"), tree.to_text())?;
     Ok(())
 }
 
@@ -119,7 +119,7 @@ fn wants_shell() -> Result<bool> {
 }
 
 /// A shell on the console, with the commands of busybox.
-fn shell() -> Result<()> {
+fn run_shell() -> Result<()> {
     let busybox = |args: &[&str]| Command::new("/bin/busybox").args(args).status();
     if !busybox(&["--install", "-s", "/bin"]).is_ok_and(|status| status.success()) {
         bail!("no shell: /bin/busybox does not run");

@@ -19,7 +19,7 @@ const BOXES: [(&str, usize); 5] =
 
 /// The size of a machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Size {
+pub struct LargeSize {
     /// Number of sockets.
     pub sockets: usize,
     /// Cores of each socket, of two threads each.
@@ -28,10 +28,10 @@ pub struct Size {
     pub boxes: usize,
 }
 
-impl Size {
+impl LargeSize {
     /// The number of CPUs.
     #[must_use]
-    pub const fn cpus(self) -> usize {
+    pub const fn cpu_count(self) -> usize {
         self.sockets * self.cores * 2
     }
 }
@@ -42,77 +42,78 @@ impl Size {
 /// # Errors
 ///
 /// The captured machine cannot be read.
-pub fn machine(size: Size) -> Result<Tree> {
-    let from = fixtures::machine(FROM)?;
-    let mut made = Tree::default();
-    for (path, entry) in from.entries() {
+pub fn large_machine(size: LargeSize) -> Result<Tree> {
+    let captured = fixtures::machine(FROM)?;
+    let mut tree = Tree::default();
+    for (path, entry) in captured.all_entries() {
         let is_mask = path.ends_with("cpumask");
         if !path.starts_with(SYSTEM) && !is_mask {
-            made.add(&path, entry.clone())?;
+            tree.add(&path, entry.clone())?;
         }
         if is_mask {
-            made.add(&path, readers(size))?;
+            tree.add(&path, reader_mask(size))?;
         }
     }
     let mut first_type = 200;
-    for (kind, count) in BOXES {
-        let files = files_of(&from, kind)?;
+    for (box_name, count) in BOXES {
+        let files = files_of(&captured, box_name)?;
         for number in 0..count * size.boxes {
-            let pmu = Path::new(PMUS).join(format!("uncore_{kind}_{number}"));
-            let is_new = from.entries().all(|(path, _)| !path.starts_with(&pmu));
+            let pmu = Path::new(PMUS).join(format!("uncore_{box_name}_{number}"));
+            let is_new = captured.all_entries().all(|(path, _)| !path.starts_with(&pmu));
             for (name, entry) in files.iter().filter(|_| is_new) {
                 let entry = match name.to_str() {
-                    Some("type") => text(&first_type.to_string()),
-                    Some("cpumask") => readers(size),
+                    Some("type") => text_entry(&first_type.to_string()),
+                    Some("cpumask") => reader_mask(size),
                     _ => entry.clone(),
                 };
-                made.add(&pmu.join(name), entry)?;
+                tree.add(&pmu.join(name), entry)?;
             }
             first_type += 1;
         }
     }
-    add_cpus(&mut made, size)?;
-    Ok(made)
+    add_cpus(&mut tree, size)?;
+    Ok(tree)
 }
 
 /// The files of the first box of a kind, by their path below its directory.
-fn files_of(from: &Tree, kind: &str) -> Result<Vec<(PathBuf, Entry)>> {
-    let dir = Path::new(PMUS).join(format!("uncore_{kind}_0"));
-    let files = from.entries().filter_map(|(path, entry)| {
+fn files_of(captured: &Tree, box_name: &str) -> Result<Vec<(PathBuf, Entry)>> {
+    let dir = Path::new(PMUS).join(format!("uncore_{box_name}_0"));
+    let files = captured.all_entries().filter_map(|(path, entry)| {
         Some((path.strip_prefix(&dir).ok()?.to_owned(), entry.clone()))
     });
     let files: Vec<_> = files.collect();
     (!files.is_empty()).then_some(files).with_context(|| format!("no {}", dir.display()))
 }
 
-fn add_cpus(made: &mut Tree, size: Size) -> Result<()> {
-    let cpus = size.cpus();
+fn add_cpus(tree: &mut Tree, size: LargeSize) -> Result<()> {
+    let cpus = size.cpu_count();
     let half = cpus / 2;
     let system = Path::new(SYSTEM);
     for file in ["online", "possible", "present"] {
-        made.add(&system.join("cpu").join(file), text(&format!("0-{}", cpus - 1)))?;
+        tree.add(&system.join("cpu").join(file), text_entry(&format!("0-{}", cpus - 1)))?;
     }
     for cpu in 0..cpus {
         let topology = system.join(format!("cpu/cpu{cpu}/topology"));
         let socket = cpu % half / size.cores;
         for (file, number) in [("physical_package_id", socket), ("die_id", 0), ("core_id", cpu)] {
-            made.add(&topology.join(file), text(&number.to_string()))?;
+            tree.add(&topology.join(file), text_entry(&number.to_string()))?;
         }
     }
     for socket in 0..size.sockets {
-        let (first, last) = (socket * size.cores, socket * size.cores + size.cores - 1);
-        let cpus = format!("{first}-{last},{}-{}", half + first, half + last);
-        made.add(&system.join(format!("node/node{socket}/cpulist")), text(&cpus))?;
+        let (first_core, last_core) = (socket * size.cores, socket * size.cores + size.cores - 1);
+        let cpus = format!("{first_core}-{last_core},{}-{}", half + first_core, half + last_core);
+        tree.add(&system.join(format!("node/node{socket}/cpulist")), text_entry(&cpus))?;
     }
     Ok(())
 }
 
 /// The first CPU of each socket.
-fn readers(size: Size) -> Entry {
-    let first: Vec<_> = (0..size.sockets).map(|socket| (socket * size.cores).to_string()).collect();
-    text(&first.join(","))
+fn reader_mask(size: LargeSize) -> Entry {
+    let first_cpus: Vec<_> =
+        (0..size.sockets).map(|socket| (socket * size.cores).to_string()).collect();
+    text_entry(&first_cpus.join(","))
 }
 
-fn text(line: &str) -> Entry {
+fn text_entry(line: &str) -> Entry {
     Entry::File(format!("{line}\n").into_bytes())
 }

@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     if rustix::process::getpid() == rustix::process::Pid::INIT {
         return init::main();
     }
-    match role() {
+    match run_role() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("lab-guest: {error:#}");
@@ -44,18 +44,18 @@ fn main() -> ExitCode {
 }
 
 /// Runs the role that the arguments of a process other than process 1 select.
-fn role() -> Result<()> {
+fn run_role() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["run", file] => work::run(Path::new(file)),
-        ["beside", file, program, args @ ..] => work::beside(Path::new(file), program, args),
+        ["run", file] => work::run_work(Path::new(file)),
+        ["beside", file, program, args @ ..] => work::run_beside(Path::new(file), program, args),
         ["tenant", file, number] => {
             let number = number.parse().with_context(|| format!("tenant number {number:?}"))?;
-            tenant::run(Path::new(file), number)
+            tenant::run_tenant(Path::new(file), number)
         }
         ["keep", log, cgroup, ms] => {
             let ms = ms.parse().with_context(|| format!("time {ms:?}"))?;
-            hold::keep(Path::new(log), cgroup, ms)
+            hold::keep_inherited(Path::new(log), cgroup, ms)
         }
         _ => bail!(
             "give `run WORK.json` or `beside WORK.json COMMAND`; the other roles are started by init and by `run`"

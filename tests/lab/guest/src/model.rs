@@ -97,7 +97,7 @@ impl Model {
     }
 
     /// Adds a device, which must get this number.
-    pub(crate) fn define(&self, number: usize, device: &Device) -> Result<()> {
+    pub(crate) fn define_device(&self, number: usize, device: &Device) -> Result<()> {
         let request = DefineRequest(Define::new(device)?);
         // SAFETY: see `DefineRequest`; the file is the model's.
         let got = unsafe { ioctl(&self.0, request) }.context("LAB_DEFINE")?;
@@ -106,7 +106,7 @@ impl Model {
     }
 
     /// Makes all devices visible to the kernel.
-    pub(crate) fn attach(&self) -> Result<()> {
+    pub(crate) fn attach_devices(&self) -> Result<()> {
         // SAFETY: `LAB_ATTACH` has no argument.
         let request = unsafe { NoArg::<ATTACH>::new() };
         // SAFETY: as above; the file is the model's.
@@ -114,7 +114,7 @@ impl Model {
     }
 
     /// Empties the truth log.
-    pub(crate) fn forget(&self) -> Result<()> {
+    pub(crate) fn clear_log(&self) -> Result<()> {
         // SAFETY: `LAB_FORGET` has no argument.
         let request = unsafe { NoArg::<FORGET>::new() };
         // SAFETY: as above; the file is the model's.
@@ -122,7 +122,7 @@ impl Model {
     }
 
     /// From now on, a kernel thread makes each move after this much work, in µs.
-    pub(crate) fn delegate(&self, work_us: u32) -> Result<()> {
+    pub(crate) fn delegate_moves(&self, work_us: u32) -> Result<()> {
         // SAFETY: `LAB_DELEGATE` reads one number behind the pointer.
         let request = unsafe { Setter::<DELEGATE, u32>::new(work_us) };
         // SAFETY: as above; the file is the model's.
@@ -130,30 +130,30 @@ impl Model {
     }
 
     /// Moves traffic, [`MOVES`] moves at a time.
-    pub(crate) fn moves(&self, moves: &[Move]) -> Result<()> {
-        for part in moves.chunks(MOVES) {
-            let bytes: Vec<u8> = part.iter().flat_map(bytes).collect();
+    pub(crate) fn move_traffic(&self, moves: &[Move]) -> Result<()> {
+        for chunk in moves.chunks(MOVES) {
+            let bytes: Vec<u8> = chunk.iter().flat_map(move_bytes).collect();
             (&self.0).write_all(&bytes).with_context(|| {
-                format!("the model refused one of {} moves from {:?} on", part.len(), part[0])
+                format!("the model refused one of {} moves from {:?} on", chunk.len(), chunk[0])
             })?;
         }
         Ok(())
     }
 
     /// Copies the truth log.
-    pub(crate) fn truth(&mut self, mut to: impl Write) -> Result<()> {
+    pub(crate) fn copy_truth(&mut self, mut output: impl Write) -> Result<()> {
         let mut buffer = vec![0; 1024 * TRUTH];
         loop {
             match self.0.read(&mut buffer).context("read the truth log")? {
                 0 => return Ok(()),
-                size => to.write_all(&buffer[..size]).context("write the truth log")?,
+                size => output.write_all(&buffer[..size]).context("write the truth log")?,
             }
         }
     }
 }
 
 /// A move as struct `lab_move`.
-fn bytes(portion: &Move) -> [u8; MOVE] {
+fn move_bytes(portion: &Move) -> [u8; MOVE] {
     let mut bytes = [0; MOVE];
     bytes[0..4].copy_from_slice(&portion.device.to_ne_bytes());
     bytes[4..8].copy_from_slice(&portion.event.to_ne_bytes());
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_move_is_laid_out_in_the_headers_order() {
         let portion = Move { device: 1, event: 2, source: 3, target: 4, amount: u64::MAX };
-        let bytes = bytes(&portion);
+        let bytes = move_bytes(&portion);
         let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
         let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
         assert_eq!((word(0), word(4)), (1, 2));

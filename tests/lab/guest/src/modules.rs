@@ -11,19 +11,19 @@ const DIRECTORY: &str = "/lab/modules";
 const COMPRESSED: i32 = 4;
 
 /// Loads modules in the given order. A module that is loaded already is no error.
-pub(crate) fn load(names: &[String]) -> Result<()> {
+pub(crate) fn load_modules(names: &[String]) -> Result<()> {
     for name in names {
         let path = Path::new(DIRECTORY).join(name);
         let file = File::open(&path)
             .with_context(|| format!("open {} (is it in the initramfs?)", path.display()))?;
-        insert(&path, &file).with_context(|| {
+        insert_module(&path, &file).with_context(|| {
             format!("load {} (the kernel's messages may say more)", path.display())
         })?;
     }
     Ok(())
 }
 
-fn insert(path: &Path, file: &File) -> io::Result<()> {
+fn insert_module(path: &Path, file: &File) -> io::Result<()> {
     // The kernel supports only the compression it was built for, and returns an error for others.
     let flags = if path.extension().is_some_and(|suffix| suffix == "ko") { 0 } else { COMPRESSED };
     match rustix::system::finit_module(file, c"", flags) {

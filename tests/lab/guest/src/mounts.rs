@@ -26,12 +26,12 @@ const MOUNTS: [(&str, &str, bool); 9] = [
 
 /// Mounts everything, and enables the controllers below the root cgroup.
 pub(crate) fn mount_all() -> Result<()> {
-    for (kind, target, needed) in MOUNTS {
+    for (fs_type, target, needed) in MOUNTS {
         // If a directory inside sysfs cannot be made, the mount fails too and reports it.
-        let made = fs::create_dir_all(target);
-        match made.and_then(|()| mount_one(kind, target)) {
+        let created = fs::create_dir_all(target);
+        match created.and_then(|()| mount_one(fs_type, target)) {
             Err(error) if needed => {
-                return Err(error).with_context(|| format!("mount {kind} on {target}"));
+                return Err(error).with_context(|| format!("mount {fs_type} on {target}"));
             }
             _ => {}
         }
@@ -39,8 +39,8 @@ pub(crate) fn mount_all() -> Result<()> {
     cgroup::allow_controllers(cgroup::ROOT.as_ref())
 }
 
-fn mount_one(kind: &str, target: &str) -> io::Result<()> {
-    match mount(kind, target, kind, MountFlags::empty(), None) {
+fn mount_one(fs_type: &str, target: &str) -> io::Result<()> {
+    match mount(fs_type, target, fs_type, MountFlags::empty(), None) {
         // The kernel has mounted it, e.g. with CONFIG_DEVTMPFS_MOUNT.
         Ok(()) | Err(Errno::BUSY) => Ok(()),
         Err(error) => Err(error.into()),

@@ -379,7 +379,7 @@ impl Guest {
         for step in &guest.steps {
             ensure!(is_name(&step.name), "step {:?} cannot name a directory", step.name);
             ensure!(!step.argv.is_empty(), "step {} has no command", step.name);
-            step.work.check().with_context(|| format!("step {}", step.name))?;
+            step.work.check_work().with_context(|| format!("step {}", step.name))?;
         }
         Ok(guest)
     }
@@ -394,20 +394,20 @@ impl Work {
 
     fn parse(text: &str) -> Result<Self> {
         let work: Self = serde_json::from_str(text)?;
-        work.check()?;
+        work.check_work()?;
         Ok(work)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check_work(&self) -> Result<()> {
         for (number, tenant) in self.tenants.iter().enumerate() {
-            tenant.check().with_context(|| format!("tenant {number}"))?;
+            tenant.check_tenant().with_context(|| format!("tenant {number}"))?;
         }
         Ok(())
     }
 }
 
 impl Tenant {
-    fn check(&self) -> Result<()> {
+    fn check_tenant(&self) -> Result<()> {
         if let Some(cgroup) = &self.cgroup {
             ensure!(cgroup.split('/').all(is_name), "{cgroup:?} cannot name a cgroup");
         }
@@ -418,7 +418,10 @@ impl Tenant {
         ensure!(self.period_us > 0, "it needs a period above 0 us");
         ensure!(self.duty > 0.0 && self.duty <= 1.0, "duty {} is no share", self.duty);
         ensure!(self.stint_us != Some(0), "it needs a stint above 0 us");
-        ensure!(self.yields.is_none_or(|its| its.mean_us > 0), "it needs yields above 0 us");
+        ensure!(
+            self.yields.is_none_or(|yielding| yielding.mean_us > 0),
+            "it needs yields above 0 us"
+        );
         // With flows that never run, a scenario would pass without testing anything.
         ensure!(self.flows.is_empty() || self.duration_ms > 0, "flows need a duration_ms");
         if let Some(disk) = &self.disk {
@@ -433,10 +436,10 @@ impl Tenant {
                 flows.all(|flows| flows == witness.per_count.len()),
                 "{witness:?}: not one for each flow"
             );
-            witness.check()?;
+            witness.check_witness()?;
         }
         ensure!(self.cpu_max.is_none() || self.cgroup.is_some(), "a cpu_max is a cgroup's");
-        let late = |hold: &Hold| hold.acts.iter().any(|it| it.after_ms > self.duration_ms);
+        let late = |hold: &Hold| hold.acts.iter().any(|timed| timed.after_ms > self.duration_ms);
         ensure!(!self.hold.as_ref().is_some_and(late), "it ends before it has done everything");
         ensure!(
             self.stays.is_empty() || self.flows.is_empty(),
@@ -458,7 +461,7 @@ impl Tenant {
 }
 
 impl Witness {
-    fn check(&self) -> Result<()> {
+    fn check_witness(&self) -> Result<()> {
         let sound = |per_count: &f64| *per_count >= 0.0 && per_count.is_finite();
         ensure!(self.per_count.iter().all(sound), "{self:?}: no counts");
         ensure!((0.0..=0.5).contains(&self.noise), "{self:?}: noise is 0 to 0.5");

@@ -43,11 +43,11 @@ struct Outcome {
 
 /// Runs the steps in order.
 #[expect(clippy::print_stdout, reason = "the host follows the steps on the console")]
-pub(crate) fn run(steps: &[Step], out: &Path) -> Result<()> {
+pub(crate) fn run_steps(steps: &[Step], out: &Path) -> Result<()> {
     for step in steps {
         println!("lab: step {}", step.name);
         let outcome =
-            run_one(step, &out.join(&step.name)).with_context(|| format!("step {}", step.name))?;
+            run_step(step, &out.join(&step.name)).with_context(|| format!("step {}", step.name))?;
         let end = match outcome {
             Outcome { timed_out: true, .. } => "timed out".to_owned(),
             Outcome { exit: Some(code), .. } => format!("exit {code}"),
@@ -58,32 +58,35 @@ pub(crate) fn run(steps: &[Step], out: &Path) -> Result<()> {
     Ok(())
 }
 
-fn run_one(step: &Step, out: &Path) -> Result<Outcome> {
+fn run_step(step: &Step, out: &Path) -> Result<Outcome> {
     fs::create_dir_all(out).with_context(|| format!("make {}", out.display()))?;
     fs::create_dir_all(WORK).with_context(|| format!("make {WORK}"))?;
     let work = serde_json::to_vec(&step.work).context("write down the work")?;
-    save(&Path::new(WORK).join(&step.name).with_added_extension("json"), &work)?;
+    save_file(&Path::new(WORK).join(&step.name).with_added_extension("json"), &work)?;
     let model = Model::open_if_any()?;
     if let Some(model) = &model {
-        model.forget()?;
+        model.clear_log()?;
     }
     let mut messages = Messages::new()?;
-    let outcome = execute(step, &out.join("log.txt"))?;
+    let outcome = execute_command(step, &out.join("log.txt"))?;
     end_everything()?;
-    save(&out.join("dmesg.txt"), messages.take()?.as_bytes())?;
+    save_file(&out.join("dmesg.txt"), messages.read_new()?.as_bytes())?;
     save_truth(model, &out.join("truth.bin"))?;
-    let cgroups = serde_json::to_vec(&cgroup::ids()?).context("write down the cgroups")?;
-    save(&out.join("cgroups.json"), &cgroups)?;
-    save(&out.join("result.json"), &serde_json::to_vec(&outcome).context("write down the end")?)?;
+    let cgroups = serde_json::to_vec(&cgroup::cgroup_ids()?).context("write down the cgroups")?;
+    save_file(&out.join("cgroups.json"), &cgroups)?;
+    save_file(
+        &out.join("result.json"),
+        &serde_json::to_vec(&outcome).context("write down the end")?,
+    )?;
     Ok(outcome)
 }
 
-fn save(path: &Path, content: &[u8]) -> Result<()> {
+fn save_file(path: &Path, content: &[u8]) -> Result<()> {
     fs::write(path, content).with_context(|| format!("write {}", path.display()))
 }
 
 /// Runs the command with its output in a file, until its time limit.
-fn execute(step: &Step, log: &Path) -> Result<Outcome> {
+fn execute_command(step: &Step, log: &Path) -> Result<Outcome> {
     let mut file = File::create(log).with_context(|| format!("make {}", log.display()))?;
     let begin = Instant::now();
     let mut outcome = Outcome { exit: None, signal: None, seconds: 0.0, timed_out: false };
@@ -117,9 +120,9 @@ fn ends_within(pid: Pid, time: Duration) -> Result<bool> {
     let child = pidfd_open(pid, PidfdFlags::empty()).context("open the command's pidfd")?;
     let deadline = Instant::now() + time;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec::try_from(left).context("the time left")?;
-        match poll(&mut [PollFd::new(&child, PollFlags::IN)], Some(&left)) {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(remaining).context("the time left")?;
+        match poll(&mut [PollFd::new(&child, PollFlags::IN)], Some(&timeout)) {
             Err(Errno::INTR) => {}
             ended => return Ok(ended.map_err(io::Error::from).context("poll the command")? > 0),
         }
@@ -150,7 +153,7 @@ fn end_everything() -> Result<()> {
 fn save_truth(model: Option<Model>, path: &Path) -> Result<()> {
     let file = File::create(path).with_context(|| format!("make {}", path.display()))?;
     match model {
-        Some(mut model) => model.truth(io::BufWriter::new(file)),
+        Some(mut model) => model.copy_truth(io::BufWriter::new(file)),
         None => Ok(()),
     }
 }

@@ -9,16 +9,16 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Time since boot: the clock of the model's truth log.
-pub(crate) fn now() -> u64 {
-    nanoseconds(ClockId::Monotonic)
+pub(crate) fn now_ns() -> u64 {
+    clock_ns(ClockId::Monotonic)
 }
 
 /// CPU time of the calling thread.
-pub(crate) fn used() -> u64 {
-    nanoseconds(ClockId::ThreadCPUTime)
+pub(crate) fn used_ns() -> u64 {
+    clock_ns(ClockId::ThreadCPUTime)
 }
 
-/// Sleeps until a time of [`now`], even if signals interrupt it.
+/// Sleeps until a time of [`now_ns`], even if signals interrupt it.
 pub(crate) fn sleep_until(time: u64) -> Result<()> {
     let until = Timespec { tv_sec: (time / NS_PER_S) as i64, tv_nsec: (time % NS_PER_S) as i64 };
     loop {
@@ -29,7 +29,7 @@ pub(crate) fn sleep_until(time: u64) -> Result<()> {
     }
 }
 
-fn nanoseconds(clock: ClockId) -> u64 {
+fn clock_ns(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec as u64 * NS_PER_S + time.tv_nsec as u64
 }

@@ -45,14 +45,14 @@ pub struct Tree {
 /// The TOML form of an entry.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a string, { hex = \"...\" } or { link = \"...\" }")]
-enum Written {
+enum EntryToml {
     Text(String),
-    Other(Other),
+    Other(EntryTable),
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Other {
+enum EntryTable {
     Hex(String),
     Link(String),
 }
@@ -69,14 +69,14 @@ impl Tree {
             bail!("\"{}\" is not a path below the root in UTF-8", path.display());
         };
         let names = self.dirs.entry(below_root(dir)?).or_default();
-        let is_new = names.get(name).is_none_or(|before| *before == entry);
+        let is_new = names.get(name).is_none_or(|known| *known == entry);
         ensure!(is_new, "{} has two values", path.display());
         names.insert(name.to_owned(), entry);
         Ok(())
     }
 
     /// All files and links with their paths, sorted by directory and name.
-    pub fn entries(&self) -> impl Iterator<Item = (PathBuf, &Entry)> {
+    pub fn all_entries(&self) -> impl Iterator<Item = (PathBuf, &Entry)> {
         self.dirs.iter().flat_map(|(dir, names)| {
             names.iter().map(move |(name, entry)| (Path::new(dir).join(name), entry))
         })
@@ -88,26 +88,26 @@ impl Tree {
     ///
     /// Something cannot be read, has a name or a target that is not UTF-8, or is not a file, a link
     /// or a directory.
-    pub fn pack(root: &Path) -> Result<Self> {
+    pub fn pack_dir(root: &Path) -> Result<Self> {
         let mut tree = Self::default();
         let mut todo = vec![PathBuf::new()];
         while let Some(dir) = todo.pop() {
             let read = || format!("cannot read {}", root.join(&dir).display());
             let mut is_empty = true;
-            for found in fs::read_dir(root.join(&dir)).with_context(read)? {
-                let found = found.with_context(read)?;
+            for dir_entry in fs::read_dir(root.join(&dir)).with_context(read)? {
+                let dir_entry = dir_entry.with_context(read)?;
                 is_empty = false;
-                let path = dir.join(found.file_name());
+                let path = dir.join(dir_entry.file_name());
                 let read = || format!("cannot read {}", root.join(&path).display());
-                let kind = found.file_type().with_context(read)?;
-                if kind.is_dir() {
+                let file_type = dir_entry.file_type().with_context(read)?;
+                if file_type.is_dir() {
                     todo.push(path);
-                } else if kind.is_symlink() {
-                    let target = fs::read_link(found.path()).with_context(read)?;
+                } else if file_type.is_symlink() {
+                    let target = fs::read_link(dir_entry.path()).with_context(read)?;
                     tree.add(&path, link(&target)?)?;
                 } else {
-                    ensure!(kind.is_file(), "{} is not a file", root.join(&path).display());
-                    let bytes = fs::read(found.path()).with_context(read)?;
+                    ensure!(file_type.is_file(), "{} is not a file", root.join(&path).display());
+                    let bytes = fs::read(dir_entry.path()).with_context(read)?;
                     tree.add(&path, Entry::File(bytes))?;
                 }
             }
@@ -125,20 +125,20 @@ impl Tree {
     /// The text is invalid, or a path does not stay below the root. The error names the line or the
     /// path.
     pub fn parse(text: &str) -> Result<Self> {
-        let written: BTreeMap<String, BTreeMap<String, Written>> =
+        let written: BTreeMap<String, BTreeMap<String, EntryToml>> =
             toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim()))?;
         let mut tree = Self::default();
         for (dir, names) in written {
             tree.dirs.entry(below_root(Path::new(&dir))?).or_default();
             for (name, entry) in names {
                 let path = Path::new(&dir).join(&name);
-                let is_name = path.file_name().is_some_and(|last| *last == *name);
+                let is_name = path.file_name().is_some_and(|last_name| *last_name == *name);
                 ensure!(is_name, "{name:?} is not the name of a file");
                 let entry = match entry {
-                    Written::Text(text) => Entry::File(text.into_bytes()),
-                    Written::Other(Other::Link(target)) => Entry::Link(target),
-                    Written::Other(Other::Hex(text)) => {
-                        Entry::File(bytes(&text).with_context(|| path.display().to_string())?)
+                    EntryToml::Text(text) => Entry::File(text.into_bytes()),
+                    EntryToml::Other(EntryTable::Link(target)) => Entry::Link(target),
+                    EntryToml::Other(EntryTable::Hex(text)) => {
+                        Entry::File(parse_hex(&text).with_context(|| path.display().to_string())?)
                     }
                 };
                 tree.add(&path, entry)?;
@@ -149,27 +149,29 @@ impl Tree {
 
     /// The text of the tree: one line for each entry, or a block if the file has several lines.
     #[must_use]
-    pub fn render(&self) -> String {
+    pub fn to_text(&self) -> String {
         let mut text = HEADER.to_owned();
         for (dir, names) in &self.dirs {
-            text.extend([format!("\n[{}]\n", quoted(dir))]);
-            let line =
-                |(name, entry): (&String, &Entry)| format!("{} = {}\n", key(name), value(entry));
+            text.extend([format!("\n[{}]\n", toml_string(dir))]);
+            let line = |(name, entry): (&String, &Entry)| {
+                format!("{} = {}\n", toml_key(name), toml_value(entry))
+            };
             text.extend(names.iter().map(line));
         }
         text
     }
 
-    /// Makes the directory `to`, which must not exist, and writes the whole tree to it.
+    /// Makes the directory `output_dir`, which must not exist, and writes the whole tree to it.
     ///
     /// # Errors
     ///
-    /// `to` exists, or something cannot be written; `to` is removed then.
-    pub fn unpack(&self, to: &Path) -> Result<()> {
-        fs::create_dir(to).with_context(|| format!("cannot make {}", to.display()))?;
-        self.fill(to).inspect_err(|_| {
+    /// `output_dir` exists, or something cannot be written; it is removed then.
+    pub fn unpack_to(&self, output_dir: &Path) -> Result<()> {
+        fs::create_dir(output_dir)
+            .with_context(|| format!("cannot make {}", output_dir.display()))?;
+        self.fill_dir(output_dir).inspect_err(|_| {
             // Report the first error, not one of the removal.
-            let _left = fs::remove_dir_all(to);
+            let _removed = fs::remove_dir_all(output_dir);
         })
     }
 
@@ -178,15 +180,15 @@ impl Tree {
     /// # Errors
     ///
     /// Something cannot be written.
-    pub fn fill(&self, to: &Path) -> Result<()> {
+    pub fn fill_dir(&self, output_dir: &Path) -> Result<()> {
         for dir in self.dirs.keys() {
-            let dir = to.join(dir);
+            let dir = output_dir.join(dir);
             fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         }
         // Links come last, so that nothing is written through one.
         for links in [false, true] {
-            for (path, entry) in self.entries() {
-                let path = to.join(path);
+            for (path, entry) in self.all_entries() {
+                let path = output_dir.join(path);
                 match entry {
                     Entry::File(bytes) if !links => fs::write(&path, bytes),
                     Entry::Link(target) if links => symlink(target, &path),
@@ -213,7 +215,7 @@ pub fn link(target: &Path) -> Result<Entry> {
 
 /// The path of a directory in its normal form.
 fn below_root(dir: &Path) -> Result<String> {
-    let stays = dir.components().all(|part| matches!(part, Component::Normal(_)));
+    let stays = dir.components().all(|component| matches!(component, Component::Normal(_)));
     let normal: PathBuf = dir.components().collect();
     let text = normal.to_str().filter(|_| stays);
     let error = || format!("\"{}\" is not a path below the root in UTF-8", dir.display());
@@ -221,42 +223,42 @@ fn below_root(dir: &Path) -> Result<String> {
 }
 
 /// A basic string of TOML, which has all escapes of JSON.
-fn quoted(text: &str) -> String {
+fn toml_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 /// A key, in quotes if TOML needs them.
-fn key(name: &str) -> String {
+fn toml_key(name: &str) -> String {
     let bare = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
-    if name.bytes().all(bare) { name.to_owned() } else { quoted(name) }
+    if name.bytes().all(bare) { name.to_owned() } else { toml_string(name) }
 }
 
-fn value(entry: &Entry) -> String {
+fn toml_value(entry: &Entry) -> String {
     match entry {
-        Entry::Link(target) => format!("{{ link = {} }}", quoted(target)),
-        Entry::File(bytes) => match text(bytes) {
-            Some(text) if text.trim_end_matches('\n').contains('\n') => lines(text),
-            Some(text) => quoted(text),
-            None => format!("{{ hex = \"\"\"\n{}\"\"\" }}", hex(bytes)),
+        Entry::Link(target) => format!("{{ link = {} }}", toml_string(target)),
+        Entry::File(bytes) => match visible_text(bytes) {
+            Some(text) if text.trim_end_matches('\n').contains('\n') => toml_lines(text),
+            Some(text) => toml_string(text),
+            None => format!("{{ hex = \"\"\"\n{}\"\"\" }}", hex_lines(bytes)),
         },
     }
 }
 
 /// The text of a file, if all of its bytes are visible in an editor.
-fn text(bytes: &[u8]) -> Option<&str> {
+fn visible_text(bytes: &[u8]) -> Option<&str> {
     let text = str::from_utf8(bytes).ok()?;
     let is_shown = |c: char| !c.is_control() || c == '\n' || c == '\t';
     text.chars().all(is_shown).then_some(text)
 }
 
 /// A multi-line string of TOML: one line for each line of the text.
-fn lines(text: &str) -> String {
-    let lines = text.split('\n').map(quoted);
+fn toml_lines(text: &str) -> String {
+    let lines = text.split('\n').map(toml_string);
     let lines: Vec<_> = lines.map(|line| line[1..line.len() - 1].to_owned()).collect();
     format!("\"\"\"\n{}\"\"\"", lines.join("\n"))
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn hex_lines(bytes: &[u8]) -> String {
     let mut text = String::new();
     for line in bytes.chunks(BYTES_PER_LINE) {
         let line: Vec<_> = line.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -265,8 +267,8 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of a text from [`hex`].
-fn bytes(text: &str) -> Result<Vec<u8>> {
+/// The bytes of a text from [`hex_lines`].
+fn parse_hex(text: &str) -> Result<Vec<u8>> {
     let byte = |digits: &str| {
         let is_byte = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         ensure!(is_byte, "{digits:?} is not a byte in two hexadecimal digits");
@@ -310,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_file_is_a_line_and_its_lines_are_lines() {
-        let text = tree().render();
+        let text = tree().to_text();
         for part in [
             "\n[\"sys/pmu/events\"]\n\"a.scale\" = \"0.5\"\nnone = \"\"\n",
             "\ntype = \"9\\n\"\n",
@@ -328,8 +330,8 @@ mod tests {
     #[test]
     fn a_tree_that_is_packed_again_is_the_same() {
         let dir = scratch("same");
-        tree().unpack(&dir).unwrap();
-        let again = Tree::pack(&dir).unwrap();
+        tree().unpack_to(&dir).unwrap();
+        let again = Tree::pack_dir(&dir).unwrap();
         fs::remove_dir_all(&dir).unwrap();
         assert_eq!(again, tree());
     }
@@ -337,8 +339,8 @@ mod tests {
     #[test]
     fn files_are_written_byte_for_byte() {
         let dir = scratch("bytes");
-        tree().unpack(&dir).unwrap();
-        for (path, entry) in tree().entries() {
+        tree().unpack_to(&dir).unwrap();
+        for (path, entry) in tree().all_entries() {
             let path = dir.join(path);
             match entry {
                 Entry::File(bytes) => assert_eq!(&fs::read(&path).unwrap(), bytes),
@@ -346,7 +348,7 @@ mod tests {
             }
         }
         assert_eq!(fs::read_dir(dir.join("sys/class/empty")).unwrap().count(), 0);
-        let error = format!("{:#}", tree().unpack(&dir).unwrap_err());
+        let error = format!("{:#}", tree().unpack_to(&dir).unwrap_err());
         assert!(error.starts_with("cannot make ") && error.contains("exists"), "{error}");
         assert!(dir.join("top").exists());
         fs::remove_dir_all(&dir).unwrap();
@@ -370,7 +372,7 @@ mod tests {
         }
         let dir = scratch("link");
         let text = "[\"\"]\na = { link = \"/nonexistent\" }\n[a]\nb = \"x\"";
-        let error = format!("{:#}", Tree::parse(text).unwrap().unpack(&dir).unwrap_err());
+        let error = format!("{:#}", Tree::parse(text).unwrap().unpack_to(&dir).unwrap_err());
         assert!(error.contains("cannot write"), "{error}");
         assert!(!dir.exists());
     }

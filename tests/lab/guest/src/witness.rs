@@ -18,18 +18,18 @@ pub(crate) struct Misses<'a> {
 impl<'a> Misses<'a> {
     /// For a thread that has moved nothing yet. Each thread has its own sequence of factors.
     pub(crate) fn new(witness: &'a Witness, thread: u32) -> Self {
-        Self { witness, rng: random(witness.seed, thread), owed: 0.0 }
+        Self { witness, rng: thread_rng(witness.seed, thread), owed: 0.0 }
     }
 
     /// The count for these moves, in the order of the flows; none if it is below 1.
-    pub(crate) fn take(&mut self, moved: &[Option<Move>]) -> Option<Move> {
-        let each = moved.iter().zip(&self.witness.per_count);
-        let right: f64 = each
+    pub(crate) fn count_misses(&mut self, moved: &[Option<Move>]) -> Option<Move> {
+        let pairs = moved.iter().zip(&self.witness.per_count);
+        let expected_count: f64 = pairs
             .map(|(moved, per_count)| moved.map_or(0.0, |moved| moved.amount as f64 * per_count))
             .sum();
         // A uniform distribution: its standard deviation is its width / √12.
         let factor = 1.0 + self.witness.noise * 12.0_f64.sqrt() * (self.rng.f64() - 0.5);
-        self.owed += right * factor.max(0.0);
+        self.owed += expected_count * factor.max(0.0);
         let amount = self.owed.floor();
         self.owed -= amount;
         let Witness { device, event, .. } = *self.witness;
@@ -40,7 +40,7 @@ impl<'a> Misses<'a> {
 }
 
 /// The random numbers of a thread.
-pub(crate) fn random(seed: u64, thread: u32) -> Rng {
+pub(crate) fn thread_rng(seed: u64, thread: u32) -> Rng {
     // Far apart, for seeds of tenants follow one another.
     Rng::with_seed(seed ^ u64::from(thread).wrapping_mul(0xbf58_476d_1ce4_e5b9))
 }
@@ -61,11 +61,11 @@ mod tests {
     fn each_flow_has_its_counts_and_none_is_lost() {
         let witness = witness(0.0);
         let mut misses = Misses::new(&witness, 0);
-        let taken = (0..1000).filter_map(|_| misses.take(&[Some(of(1)), Some(of(1))]));
+        let taken = (0..1000).filter_map(|_| misses.count_misses(&[Some(of(1)), Some(of(1))]));
         let sum: u64 = taken.map(|missed| missed.amount).sum();
         assert_eq!(sum, 750);
-        assert_eq!(misses.take(&[None, None]), None);
-        let one = misses.take(&[Some(of(8)), None]).unwrap();
+        assert_eq!(misses.count_misses(&[None, None]), None);
+        let one = misses.count_misses(&[Some(of(8)), None]).unwrap();
         assert_eq!(one, Move { device: 7, event: 0x37, source: 0, target: 0, amount: 4 });
     }
 
@@ -74,7 +74,7 @@ mod tests {
         let witness = witness(0.2);
         let mut misses = Misses::new(&witness, 1);
         let factors: Vec<f64> = (0..10_000)
-            .map(|_| misses.take(&[Some(of(2_000_000)), None]).unwrap().amount as f64 / 1e6)
+            .map(|_| misses.count_misses(&[Some(of(2_000_000)), None]).unwrap().amount as f64 / 1e6)
             .collect();
         let mean = factors.iter().sum::<f64>() / 1e4;
         let variance = factors.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / 1e4;
@@ -85,7 +85,8 @@ mod tests {
     #[test]
     fn threads_differ_and_a_seed_decides() {
         let witness = witness(0.2);
-        let first = |thread| Misses::new(&witness, thread).take(&[Some(of(2_000_000)), None]);
+        let first =
+            |thread| Misses::new(&witness, thread).count_misses(&[Some(of(2_000_000)), None]);
         assert_eq!(first(1), first(1));
         assert_ne!(first(1), first(2));
     }

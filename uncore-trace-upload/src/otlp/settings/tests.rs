@@ -4,14 +4,14 @@ use super::*;
 
 const LISTEN: &str = "[metrics]\nlisten = ['127.0.0.1:1', 'unix:/run/a.sock']\n";
 
-fn of(more: &str, variables: &[(&str, &str)]) -> Result<Option<PushSettings>> {
+fn settings_from(more: &str, variables: &[(&str, &str)]) -> Result<Option<PushSettings>> {
     let variables: BTreeMap<_, _> = variables.iter().copied().collect();
     let config = Config::parse(&format!("{LISTEN}{more}")).unwrap();
     PushSettings::from_config(&config, |name| variables.get(name).map(|value| (*value).to_owned()))
 }
 
 fn some(more: &str, variables: &[(&str, &str)]) -> PushSettings {
-    of(more, variables).unwrap().unwrap()
+    settings_from(more, variables).unwrap().unwrap()
 }
 
 const ALL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
@@ -43,7 +43,7 @@ fn an_endpoint_for_metrics_is_used_as_it_is_and_others_get_a_path() {
 }
 
 #[test]
-fn nothing_is_pushed_unless_somebody_says_where() {
+fn no_metric_is_pushed_without_an_endpoint() {
     for (more, variables) in [
         ("", &[][..]),
         ("", &[(ALL, "")]),
@@ -51,9 +51,9 @@ fn nothing_is_pushed_unless_somebody_says_where() {
         ("[otlp]", &[("OTEL_SDK_DISABLED", "TRUE")]),
         ("", &[(ALL, "http://c"), ("OTEL_METRICS_EXPORTER", "none")]),
     ] {
-        assert!(of(more, variables).unwrap().is_none(), "{more} {variables:?}");
+        assert!(settings_from(more, variables).unwrap().is_none(), "{more} {variables:?}");
     }
-    assert!(of("[otlp]", &[("OTEL_SDK_DISABLED", "1")]).unwrap().is_some());
+    assert!(settings_from("[otlp]", &[("OTEL_SDK_DISABLED", "1")]).unwrap().is_some());
     let alone = Config::parse("").unwrap();
     let error =
         PushSettings::from_config(&alone, |name| (name == ALL).then(|| "http://c".to_owned()));
@@ -102,7 +102,7 @@ fn attributes_of_the_resource_are_those_of_the_environment() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_without_showing_a_secret() {
+fn settings_that_cannot_be_used_are_refused_without_a_secret() {
     for (name, value, says) in [
         (ALL, "c:4318", "write http://HOST:4318"),
         (ALL, "grpc://c:4317", "write http://HOST:4318"),
@@ -123,7 +123,7 @@ fn what_cannot_be_used_is_refused_without_showing_a_secret() {
         ("OTEL_EXPORTER_OTLP_HEADERS", "a=secret%FF", "part 1 of"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "Content-Type=secret", "which every request has already"),
     ] {
-        let error = of("[otlp]", &[(name, value)]).unwrap_err().to_string();
+        let error = settings_from("[otlp]", &[(name, value)]).unwrap_err().to_string();
         assert!(error.contains(says), "{value}: {error}");
         assert!(error.contains(name) && !error.contains("secret"), "{value}: {error}");
     }

@@ -70,7 +70,7 @@ fn an_hour_that_cannot_be_finished_keeps_nothing_else_from_being_done() {
     let (sender, tapped) = mpsc::channel();
     drop(sender);
     let lacking = consumer.run(&tapped).unwrap();
-    assert_eq!(lacking.as_deref(), Some("2 rows could not be written"));
+    assert_eq!(lacking.as_deref(), Some("the roll-up is incomplete: 2 rows could not be written"));
     // The trigger is served, in vain here, and the metrics are published.
     assert_eq!(metric(place.path(), "uncore_trace_triggers_refused_total"), "1.0");
     assert_eq!(metric(place.path(), "uncore_trace_unwritten_rows_total"), "2.0");
@@ -102,7 +102,7 @@ fn rows_that_cannot_be_sealed_are_counted_and_what_was_sealed_is_finished_when_i
 }
 
 #[test]
-fn a_window_is_labelled_by_the_clock_as_it_is() {
+fn a_window_is_labelled_by_the_current_clock() {
     let place = tempfile::tempdir().unwrap();
     let mut consumer = consumer(place.path());
     consumer.consume_message(Tapped::Metadata(0, sample_metadata())).unwrap();
@@ -127,9 +127,9 @@ fn sets(root: &Path) -> Vec<(i64, i64, i64, f64)> {
         let Ok(table) = TableFile::open(&rollup::TABLE, &path) else { continue };
         for batch in table.scan_columns(&["mono_ns", "window_ns", "known_ns", "value"]).unwrap() {
             let batch = batch.unwrap();
-            let of = |name| columns::i64_column(&batch, name).unwrap();
+            let int_column = |name| columns::i64_column(&batch, name).unwrap();
             let values = columns::f64_column(&batch, "value").unwrap();
-            let times = [of("mono_ns"), of("window_ns"), of("known_ns")];
+            let times = [int_column("mono_ns"), int_column("window_ns"), int_column("known_ns")];
             sets.extend((0..batch.num_rows()).map(|row| {
                 let [end, length, known] = times.map(|time| time.value(row));
                 (end, length, known, values.value(row))

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said() {
+    fn unknown_paths_and_methods_are_refused() {
         let shared = shared("[ring]\n");
         for (ask, expected) in [
             ("GET /", 200),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_nothing_replaces_is_no_answer() {
+    fn a_page_that_is_no_longer_updated_is_not_served() {
         let shared = shared("");
         let ask = || {
             ["GET /metrics", "GET /otlp"].map(|ask| status(&shared, HttpClient::Remote, ask, &[]))
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_the_token_or_is_the_owner_triggers() {
+    fn only_the_owner_or_a_holder_of_the_token_triggers() {
         let mut shared = shared("[ring]\n");
         let own = geteuid().as_raw();
         for client in [HttpClient::Unix(Some(0)), HttpClient::Unix(Some(own))] {

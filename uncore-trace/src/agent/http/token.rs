@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_what_a_file_has_between_blanks() {
+    fn a_token_is_the_text_of_its_file_without_blanks() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("token");
         fs::write(&path, "0123456789abcdef\n").unwrap();

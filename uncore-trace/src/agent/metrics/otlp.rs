@@ -128,12 +128,17 @@ mod tests {
     const UID: &str = "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d";
 
     fn pairs<'a>(attributes: &'a [KeyValue]) -> Vec<(&'a str, &'a str)> {
-        let text = |it: Option<&'a AnyValue>| it.and_then(|it| it.string_value.as_deref()).unwrap();
-        attributes.iter().map(|it| (it.key.as_str(), text(it.value.as_ref()))).collect()
+        let text = |any_value: Option<&'a AnyValue>| {
+            any_value.and_then(|known_value| known_value.string_value.as_deref()).unwrap()
+        };
+        attributes
+            .iter()
+            .map(|attribute| (attribute.key.as_str(), text(attribute.value.as_ref())))
+            .collect()
     }
 
     #[test]
-    fn ids_are_complete_and_only_those_that_are_believed() {
+    fn only_complete_and_trusted_ids_are_attributes() {
         let pod = format!("/kubepods/burstable/pod{UID}/{ID}");
         let inner = format!("{pod}/kubepods/pod{}/x", UID.replace('9', "8"));
         let podman = format!("/machine.slice/machine-libpod_pod_{ID}.slice/libpod-{ID}.scope");
@@ -192,17 +197,18 @@ mod tests {
     fn owners(metrics: &MetricsPage) -> BTreeMap<String, (u64, f64)> {
         let request = ExportRequest::decode(metrics.encode_request("h").as_slice()).unwrap();
         let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
-        let owned = metrics.iter().find(|it| it.name == "uncore_trace_owner_event_joules").unwrap();
+        let owned =
+            metrics.iter().find(|metric| metric.name == "uncore_trace_owner_event_joules").unwrap();
         assert_eq!(owned.unit, "J");
         let Some(MetricData::Sum(sum)) = &owned.data else { panic!("{owned:?}") };
         assert!(sum.is_monotonic && sum.aggregation_temporality == CUMULATIVE);
-        let points = sum.data_points.iter().map(|it| {
-            assert!(it.start_time_unix_nano <= it.time_unix_nano, "{it:?}");
-            let attributes = pairs(&it.attributes);
+        let points = sum.data_points.iter().map(|point| {
+            assert!(point.start_time_unix_nano <= point.time_unix_nano, "{point:?}");
+            let attributes = pairs(&point.attributes);
             let name = attributes.iter().find(|(key, _)| *key == "owner_cgroup");
             let name = name.map_or("other", |(_, name)| name);
-            let start = it.start_time_unix_nano / 1_000_000_000;
-            (name.to_owned(), (start, it.as_double.unwrap()))
+            let start = point.start_time_unix_nano / 1_000_000_000;
+            (name.to_owned(), (start, point.as_double.unwrap()))
         });
         points.collect()
     }
@@ -215,7 +221,7 @@ mod tests {
         }
         // `other` counts from the begin of the first window, the owner from its series on.
         let all = [("other", (10_000, 3000.0)), ("/a", (10_300, 2000.0))];
-        let all = BTreeMap::from(all.map(|(name, its)| (name.to_owned(), its)));
+        let all = BTreeMap::from(all.map(|(name, start_and_sum)| (name.to_owned(), start_and_sum)));
         assert_eq!(owners(&metrics), all);
         // It loses its series, and has it again: the sum goes on, and so does the start.
         for number in 106..=300 {

@@ -49,12 +49,12 @@ fn value(page: &str, begin: &str) -> Option<f64> {
     line.rsplit_once(' ')?.1.parse().ok()
 }
 
-fn is(found: Option<f64>, expected: f64) -> bool {
-    found.is_some_and(|found| (found - expected).abs() < 1e-9)
+fn is_near(actual: Option<f64>, expected: f64) -> bool {
+    actual.is_some_and(|actual_value| (actual_value - expected).abs() < 1e-9)
 }
 
 #[test]
-fn the_owners_of_a_link_sum_to_what_it_counted() {
+fn the_owners_of_a_link_sum_to_its_count() {
     let mut metrics = MetricsPage::new(1);
     // In the first three windows no owner has a series.
     for _ in 0..5 {
@@ -74,17 +74,20 @@ fn the_owners_of_a_link_sum_to_what_it_counted() {
             "uncore_trace_owner_bytes_total{link},owner=\"{owner}\",owner_device=\"\",owner_cgroup=\"{cgroup}\""
         )
     };
-    assert!(is(value(&page, &format!("uncore_trace_link_bytes_total{link}")), 500.0), "{page}");
-    assert!(is(value(&page, &owner("task", "/a")), 120.0), "{page}");
-    assert!(is(value(&page, &owner("other", "")), 350.0), "{page}");
-    assert!(is(value(&page, &format!("uncore_trace_unattributed_bytes_total{link}")), 30.0));
-    assert!(is(value(&page, &format!("uncore_trace_link_peak_bytes_per_second{link}")), 1e9));
-    assert!(is(value(&page, "uncore_trace_event_bytes_total{event=\"e\""), 25.0), "{page}");
+    assert!(
+        is_near(value(&page, &format!("uncore_trace_link_bytes_total{link}")), 500.0),
+        "{page}"
+    );
+    assert!(is_near(value(&page, &owner("task", "/a")), 120.0), "{page}");
+    assert!(is_near(value(&page, &owner("other", "")), 350.0), "{page}");
+    assert!(is_near(value(&page, &format!("uncore_trace_unattributed_bytes_total{link}")), 30.0));
+    assert!(is_near(value(&page, &format!("uncore_trace_link_peak_bytes_per_second{link}")), 1e9));
+    assert!(is_near(value(&page, "uncore_trace_event_bytes_total{event=\"e\""), 25.0), "{page}");
     assert_eq!(value(&page, &owner("task", "/b")), None);
 }
 
 #[test]
-fn who_has_much_more_takes_the_series_and_no_counter_goes_down() {
+fn a_tenant_with_much_more_takes_a_series_and_no_counter_goes_down() {
     let mut metrics = MetricsPage::new(1);
     let mut sums = Vec::new();
     for second in 0..40 {
@@ -131,7 +134,7 @@ fn an_owner_with_less_than_one_has_a_series_as_well() {
 #[test]
 fn fewer_owners_leave_fewer_series_and_what_has_none_is_counted() {
     let mut metrics = MetricsPage::new(3);
-    let other = |page: &str| {
+    let other_bytes = |page: &str| {
         let begin = "uncore_trace_owner_bytes_total{link=\"l\",direction=\"in\",socket=\"1\",owner=\"other\"";
         value(page, begin).unwrap()
     };
@@ -146,8 +149,8 @@ fn fewer_owners_leave_fewer_series_and_what_has_none_is_counted() {
         metrics.add_window(&window(&rows)).unwrap();
     }
     let page = metrics.encode_page().unwrap();
-    let (before, merged) = (other(&page), joined(&page));
-    assert!(is(Some(before), 3.0 * 65.0) && is(Some(merged), 3.0 * 4.0), "{page}");
+    let (before, merged) = (other_bytes(&page), joined(&page));
+    assert!(is_near(Some(before), 3.0 * 65.0) && is_near(Some(merged), 3.0 * 4.0), "{page}");
     metrics.set_owners(1);
     metrics.add_window(&window(&rows)).unwrap();
     let page = metrics.encode_page().unwrap();
@@ -156,12 +159,12 @@ fn fewer_owners_leave_fewer_series_and_what_has_none_is_counted() {
         "{page}"
     );
     // Two owners lost their series at the end of that window. The counter of the others continues.
-    assert!(is(Some(other(&page)), before + 5.0), "{page}");
-    assert!(is(Some(joined(&page)), merged + 3.0), "{page}");
+    assert!(is_near(Some(other_bytes(&page)), before + 5.0), "{page}");
+    assert!(is_near(Some(joined(&page)), merged + 3.0), "{page}");
     metrics.add_window(&window(&rows)).unwrap();
     let page = metrics.encode_page().unwrap();
-    assert!(is(Some(other(&page)), before + 40.0), "{page}");
-    assert!(is(Some(joined(&page)), merged + 6.0), "{page}");
+    assert!(is_near(Some(other_bytes(&page)), before + 40.0), "{page}");
+    assert!(is_near(Some(joined(&page)), merged + 6.0), "{page}");
 }
 
 /// The series of the owners of a link, and their values.
@@ -202,7 +205,7 @@ fn cgroups_that_come_and_go_have_no_series() {
 }
 
 #[test]
-fn whoever_makes_cgroups_makes_few_series() {
+fn a_tenant_that_makes_many_cgroups_makes_few_series() {
     // Each lives for four windows, and moves four times what those before it moved.
     let rows = |number: usize| {
         let new = (0..40).map(|n| {
@@ -234,8 +237,9 @@ fn a_series_that_comes_back_goes_on() {
         }
     }
     assert_eq!(before.len(), 4, "{before:?}");
-    let of = |owner: &str| before.iter().find(|(name, _)| name.contains(owner)).unwrap().1;
-    assert!((of("\"irq\"") - 1e9 - 1000.0).abs() < 1.0, "{before:?}");
+    let value_of_owner =
+        |owner: &str| before.iter().find(|(name, _)| name.contains(owner)).unwrap().1;
+    assert!((value_of_owner("\"irq\"") - 1e9 - 1000.0).abs() < 1.0, "{before:?}");
 }
 
 #[test]
@@ -246,18 +250,18 @@ fn a_tenant_has_an_interval_and_a_loss_its_kind() {
     }
     metrics.set_lost([("ring_full".to_owned(), 1), ("late_tick".to_owned(), 7)].into());
     let page = metrics.encode_page().unwrap();
-    let of = |name: &str| value(&page, &format!("uncore_trace_owner_{name}{{link=\"l\""));
+    let owner_metric = |name: &str| value(&page, &format!("uncore_trace_owner_{name}{{link=\"l\""));
     // A window of 10 s.
-    assert!(is(of("low_bytes_per_second"), 5.0), "{page}");
-    assert!(is(of("high_bytes_per_second"), 7.0), "{page}");
-    assert!(is(of("confidence_ratio"), 0.5), "{page}");
+    assert!(is_near(owner_metric("low_bytes_per_second"), 5.0), "{page}");
+    assert!(is_near(owner_metric("high_bytes_per_second"), 7.0), "{page}");
+    assert!(is_near(owner_metric("confidence_ratio"), 0.5), "{page}");
     let lost = |labels: &str| value(&page, &format!("uncore_trace_lost_total{{{labels}}}"));
-    assert!(is(lost("cause=\"ring_full\",kind=\"loss\""), 1.0), "{page}");
-    assert!(is(lost("cause=\"late_tick\",kind=\"note\""), 7.0), "{page}");
+    assert!(is_near(lost("cause=\"ring_full\",kind=\"loss\""), 1.0), "{page}");
+    assert!(is_near(lost("cause=\"late_tick\",kind=\"note\""), 7.0), "{page}");
 }
 
 #[test]
-fn each_name_has_one_unit() {
+fn each_metric_name_has_one_unit() {
     let mut metrics = MetricsPage::new(1);
     let mut rows = rollup::Builder::default();
     for (event, unit) in [("clock", "ns"), ("faults", "count"), ("x", ""), ("beats", "GB/s")] {
@@ -270,9 +274,12 @@ fn each_name_has_one_unit() {
         let begin = format!("uncore_trace_{name}_total{{event=\"{event}\",filter=\"f\"");
         value(&page, &begin)
     };
-    assert!(is(of("event_seconds", "clock"), 2.0) && is(of("owner_event_seconds", "clock"), 2.0));
-    assert!(is(of("event", "faults"), 2e9) && is(of("event", "x"), 2e9), "{page}");
-    assert!(is(of("event_gb_s", "beats"), 2e9), "{page}");
+    assert!(
+        is_near(of("event_seconds", "clock"), 2.0)
+            && is_near(of("owner_event_seconds", "clock"), 2.0)
+    );
+    assert!(is_near(of("event", "faults"), 2e9) && is_near(of("event", "x"), 2e9), "{page}");
+    assert!(is_near(of("event_gb_s", "beats"), 2e9), "{page}");
     // As node_exporter reads it.
     let text = format_textfile(&page);
     assert!(text.contains("# TYPE uncore_trace_event_seconds_total counter\n"), "{text}");
@@ -286,7 +293,7 @@ fn each_name_has_one_unit() {
 }
 
 #[test]
-fn what_holds_is_one_loss_in_all_parts() {
+fn a_lasting_loss_is_not_added_up_over_parts() {
     let part =
         |late| BTreeMap::from([("not_opened".to_owned(), 2), ("late_tick".to_owned(), late)]);
     let mut totals = BTreeMap::new();
@@ -314,7 +321,7 @@ fn series_and_memory_are_bounded() {
 }
 
 #[test]
-fn what_a_tenant_chose_is_escaped() {
+fn names_that_a_tenant_chose_are_escaped() {
     let mut metrics = MetricsPage::new(3);
     let rows = [(Some("l"), "task", Some("/a\"} 1\nforged 2\\"), 1.0)];
     for _ in 0..4 {

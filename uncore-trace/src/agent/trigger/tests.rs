@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn levels_have_units() {
+fn trigger_levels_are_parsed_with_their_units() {
     for (text, level) in [
         ("80%", TriggerLevel::OfPeak(0.8)),
         ("5GB/s", TriggerLevel::Rate(5e9)),
@@ -17,7 +17,7 @@ fn levels_have_units() {
 }
 
 #[test]
-fn what_cannot_be_met_is_refused_with_the_way_out() {
+fn conditions_that_cannot_hold_are_refused_with_the_remedy() {
     let plan = Plan {
         tick_ns: 1,
         window_ns: 1,

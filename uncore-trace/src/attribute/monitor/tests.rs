@@ -30,7 +30,7 @@ fn names() -> OwnerNames {
 }
 
 fn part(cgroup: &str, part: f64) -> MeasuredFraction {
-    MeasuredFraction { cgroup: cgroup.into(), fraction: part, confidence: 0.9, is_bound: false }
+    MeasuredFraction { cgroup: cgroup.into(), fraction: part, confidence: 0.9 }
 }
 
 fn values(shares: &[Share]) -> Vec<f64> {
@@ -92,26 +92,6 @@ fn more_than_was_counted_is_scaled_and_trusted_less() {
     );
     assert!(measured_fractions(0.0, &groups, None, &mut steady).is_empty());
     assert!(measured_fractions(9.0, &[("/a".into(), 0)], Some(0.0), &mut steady).is_empty());
-}
-
-#[test]
-fn bytes_of_all_sockets_cut_what_is_more_and_nothing_else() {
-    let divided = |bounds: &[(&str, f64)]| {
-        let share = |owner: Owner, value: f64| Share::new(owner, value, 0.5);
-        let mut shares =
-            vec![share(task(1, 1), 60.0), share(task(2, 3), 30.0), share(Owner::Idle, 10.0)];
-        let bounds: Vec<MeasuredFraction> = bounds
-            .iter()
-            .map(|(cgroup, most)| MeasuredFraction { is_bound: true, ..part(cgroup, *most) })
-            .collect();
-        apply_measured(100.0, 1.0, &bounds, &names(), &mut shares);
-        assert!(shares.iter().all(|share| share.method.is_none()), "{shares:?}");
-        values(&shares)
-    };
-    assert_eq!(divided(&[("/a", 0.7), ("/ab", 0.3)]), [60.0, 30.0, 10.0]);
-    assert_eq!(divided(&[("/a", 0.3)]), [30.0, 52.5, 17.5]);
-    // What /ab gets of the excess of /a is more than it can have.
-    assert_eq!(divided(&[("/a", 0.3), ("/ab", 0.4)]), [30.0, 40.0, 30.0]);
 }
 
 /// Three counters of a socket's memory: reads of CPUs, writes of CPUs, and writes of devices.

@@ -123,19 +123,19 @@ fn terms_become_config_words_with_a_name_and_the_filters_of_the_family() {
         ("event=0x4,lane=0x5", [0x1_0004, 0x1, 0x5], "lanes", "rev=0x1,port=0x1,lane=0x5"),
         ("event=0x4", [0x1_0004, 0x1, 0], "lanes", "rev=0x1,port=0x1,lane=0x0"),
     ] {
-        let found = encode(text, "", FILTERS).unwrap();
-        assert_eq!((&found.config[..3], found.attr_type), (&words[..], 7), "{text}");
-        assert_eq!((found.event.as_str(), found.filter.as_str()), (event, filter), "{text}");
+        let encoded = encode(text, "", FILTERS).unwrap();
+        assert_eq!((&encoded.config[..3], encoded.attr_type), (&words[..], 7), "{text}");
+        assert_eq!((encoded.event.as_str(), encoded.filter.as_str()), (event, filter), "{text}");
     }
 }
 
 #[test]
 fn an_event_has_its_type_unit_and_scale() {
-    let found = encode("cycles", "", FILTERS).unwrap();
-    assert_eq!((found.attr_type, found.config[0]), (0, 0x1_0008));
-    assert_eq!((found.unit.as_str(), found.scale, found.snapshot), ("count", 1.0, false));
-    let found = encode("writes", "", FILTERS).unwrap();
-    assert_eq!((found.unit.as_str(), found.scale, found.snapshot), ("bytes", 64.0, false));
+    let encoded = encode("cycles", "", FILTERS).unwrap();
+    assert_eq!((encoded.attr_type, encoded.config[0]), (0, 0x1_0008));
+    assert_eq!((encoded.unit.as_str(), encoded.scale, encoded.snapshot), ("count", 1.0, false));
+    let encoded = encode("writes", "", FILTERS).unwrap();
+    assert_eq!((encoded.unit.as_str(), encoded.scale, encoded.snapshot), ("bytes", 64.0, false));
     assert!(encode("gauge", "", FILTERS).unwrap().snapshot);
 }
 
@@ -154,24 +154,24 @@ fn a_named_event_keeps_its_unit_whatever_other_terms_add() {
         ("event=writes,event=0x1", "event=0x3,umask=0x3", Some("event=0x1: terms")),
         ("writes,config=0x0", "writes", Some("config=0x0: terms")),
     ] {
-        let found = encode(text, "", FILTERS).unwrap();
-        assert_eq!((found.unit.as_str(), found.scale), ("bytes", 64.0), "{text}");
-        assert_eq!(found.event, event, "{text}");
-        assert_eq!(found.note.is_some(), note.is_some(), "{text}: {:?}", found.note);
-        assert!(found.note.unwrap_or_default().starts_with(note.unwrap_or_default()), "{text}");
+        let encoded = encode(text, "", FILTERS).unwrap();
+        assert_eq!((encoded.unit.as_str(), encoded.scale), ("bytes", 64.0), "{text}");
+        assert_eq!(encoded.event, event, "{text}");
+        assert_eq!(encoded.note.is_some(), note.is_some(), "{text}: {:?}", encoded.note);
+        assert!(encoded.note.unwrap_or_default().starts_with(note.unwrap_or_default()), "{text}");
     }
     // The name of an event of another unit would be wrong.
-    let found = encode("gauge,config=0x0,event=0x2,umask=0x3", "", FILTERS).unwrap();
-    assert_eq!((found.unit.as_str(), found.event.as_str()), ("count", "event=0xb,umask=0x3"));
-    let found = encode("reads,event=0x2", "", FILTERS).unwrap();
-    assert_eq!((found.unit.as_str(), found.event.as_str()), ("count", "event=0x3"));
+    let encoded = encode("gauge,config=0x0,event=0x2,umask=0x3", "", FILTERS).unwrap();
+    assert_eq!((encoded.unit.as_str(), encoded.event.as_str()), ("count", "event=0xb,umask=0x3"));
+    let encoded = encode("reads,event=0x2", "", FILTERS).unwrap();
+    assert_eq!((encoded.unit.as_str(), encoded.event.as_str()), ("count", "event=0x3"));
     assert_eq!(encode("config=0x4,umask=0x3", "", FILTERS).unwrap().note, None);
 }
 
 #[test]
 fn a_filter_that_the_leader_hands_down_is_not_set() {
-    let found = encode("reads", "reads,lane=0x1", FILTERS).unwrap();
-    assert_eq!((found.config[1], found.filter.as_str()), (0x1, "rev=0x1,port=0x1"));
+    let encoded = encode("reads", "reads,lane=0x1", FILTERS).unwrap();
+    assert_eq!((encoded.config[1], encoded.filter.as_str()), (0x1, "rev=0x1,port=0x1"));
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_filter_of_several_fields_is_set_as_a_whole() {
 }
 
 #[test]
-fn what_cannot_be_encoded_is_an_error_at_its_column() {
+fn a_term_that_cannot_be_encoded_is_an_error_at_its_column() {
     let terms =
         "(terms: event, lane, port, rev, size, umask, config, config1, config2, config3, config4)";
     let events = "(events: gauge, lanes, large, reads, word, writes, wrong, cycles)";
@@ -243,6 +243,6 @@ fn what_cannot_be_encoded_is_an_error_at_its_column() {
 fn a_pmu_of_no_family_has_no_filters() {
     let pmu = pmu();
     let words = PmuWords { pmu: &pmu, family: None, base: None };
-    let found = words.encode_terms(&terms("reads").unwrap(), &[]).unwrap();
-    assert_eq!((found.config, found.filter.as_str()), ([1, 0, 0, 0, 0], ""));
+    let encoded = words.encode_terms(&terms("reads").unwrap(), &[]).unwrap();
+    assert_eq!((encoded.config, encoded.filter.as_str()), ([1, 0, 0, 0, 0], ""));
 }

@@ -53,7 +53,7 @@ fn published_texts_are_taken_unchanged() {
 }
 
 #[test]
-fn parts_and_columns() {
+fn items_have_their_parts_and_columns() {
     let items = parse("duration_time,'{a/x=010,y=sym, z/,b}:W'").unwrap();
     let [EventItem::One(time), EventItem::Group { members, weak: true }] = items.as_slice() else {
         panic!("{items:?}")
@@ -74,7 +74,7 @@ fn parts_and_columns() {
 }
 
 #[test]
-fn values_of_all_kinds() {
+fn values_of_terms_have_their_kinds() {
     for (text, value) in [
         ("a/b='x y,z=1:2/'/", TermValue::Symbol("x y,z=1:2/".to_owned())),
         ("a/b=\"x\"/", TermValue::Symbol("x".to_owned())),
@@ -94,7 +94,7 @@ fn values_of_all_kinds() {
 }
 
 #[test]
-fn terms_alone() {
+fn a_list_of_terms_is_parsed_without_a_pmu() {
     let names =
         |text| Some(terms(text).ok()?.into_iter().map(|term| term.name).collect::<Vec<_>>());
     assert_eq!(names("a,b=1").unwrap(), ["a", "b"]);
@@ -104,7 +104,7 @@ fn terms_alone() {
 }
 
 #[test]
-fn errors_point_at_their_column() {
+fn errors_of_an_event_text_point_at_their_column() {
     for (text, column) in [
         ("", 1),
         ("a,", 3),
@@ -131,7 +131,7 @@ fn errors_point_at_their_column() {
 
 proptest! {
     #[test]
-    fn no_text_panics(text in "[a-z0-9{}/:,='\\. é*-]{0,30}") {
+    fn no_event_text_panics(text in "[a-z0-9{}/:,='\\. é*-]{0,30}") {
         let _unused = parse(&text);
     }
 }

@@ -140,16 +140,17 @@ mod tests {
     #[test]
     fn a_process_with_a_file_of_the_device_holds_it_whatever_its_name_is() {
         let machine = discover::machine(Path::new("/")).unwrap();
-        let wanted: BTreeSet<_> = [FULL].into();
+        let device_numbers: BTreeSet<_> = [FULL].into();
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("a\u{1b}[2J\nb");
         fs::copy(fs::canonicalize("/bin/sleep").unwrap(), &program).unwrap();
         // Another name for it, as a container may have.
         let node = dir.path().join("innocent");
-        let made = Command::new("mknod").arg(&node).args(["c", "1", "7"]).status().unwrap();
-        let file = File::open(if made.success() { &node } else { Path::new("/dev/full") }).unwrap();
+        let mknod_status = Command::new("mknod").arg(&node).args(["c", "1", "7"]).status().unwrap();
+        let file = File::open(if mknod_status.success() { &node } else { Path::new("/dev/full") })
+            .unwrap();
         let mut child = Command::new(&program).arg("60").stdin(file).spawn().unwrap();
-        let held = HeldFiles::read(&machine, &wanted);
+        let held = HeldFiles::read(&machine, &device_numbers);
         let pid = child.id();
         child.kill().unwrap();
         child.wait().unwrap();
@@ -159,7 +160,7 @@ mod tests {
         let text = holder.holder_text();
         assert!(text.contains(&format!("({pid})")), "{text}");
         assert!(printable(&text).starts_with("a\\u{1b}[2J\\nb ("), "{text}");
-        let after = HeldFiles::read(&machine, &wanted);
+        let after = HeldFiles::read(&machine, &device_numbers);
         let all = after.holders_by_file.get(&FULL).into_iter().flatten();
         assert!(all.filter(|holder| holder.pid == pid).count() == 0);
     }

@@ -221,11 +221,6 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = COST)]
     pub(super) flush: Option<Duration>,
 
-    /// Take each line that is written to this FIFO as a mark (TEXT, begin:NAME or end:NAME); if
-    /// nothing is there, the FIFO is made, and removed at the end
-    #[arg(long, value_name = "PATH", help_heading = WRITE)]
-    pub(super) marks: Option<PathBuf>,
-
     /// How the counters are read
     #[arg(long, value_name = "TIMER", default_value = "auto", help_heading = COST)]
     pub(super) timer: Timer,

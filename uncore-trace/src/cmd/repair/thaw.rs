@@ -10,6 +10,8 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::bounds;
+
 /// Begin of a note's name; the id of the process that wrote it follows.
 const PREFIX: &str = "uncore-trace-probe-";
 
@@ -28,11 +30,11 @@ fn thaw_noted_in(run: &Path) -> Vec<PathBuf> {
         let name = entry.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
         let Some(pid) = pid else { continue };
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = bounds::system_bytes(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         if line.split(|byte| *byte == 0).next() == Some(PROCESS) {
             continue;
         }
-        let Ok(note) = fs::read(entry.path()) else { continue };
+        let Ok(note) = bounds::read_bytes(&entry.path(), bounds::TEXT) else { continue };
         let noted = note.split(|byte| *byte == 0).map(|path| Path::new(OsStr::from_bytes(path)));
         for directory in noted.filter(|directory| directory.is_absolute()) {
             let switch = OpenOptions::new().write(true).open(directory.join("cgroup.freeze"));
@@ -47,10 +49,25 @@ fn thaw_noted_in(run: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
     use super::*;
 
+    /// Opening a pipe to read it waits for somebody who writes.
     #[test]
-    fn what_a_process_that_has_gone_noted_is_thawed() {
+    fn a_note_that_is_a_pipe_or_endless_is_passed_over() {
+        let run = tempfile::tempdir().unwrap();
+        let pipe = run.path().join("uncore-trace-probe-4000000001");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        symlink("/dev/zero", run.path().join("uncore-trace-probe-4000000002")).unwrap();
+        assert!(thaw_noted_in(run.path()).is_empty());
+        assert!(pipe.exists());
+    }
+
+    #[test]
+    fn cgroups_frozen_by_a_process_that_is_gone_are_thawed() {
         let run = tempfile::tempdir().unwrap();
         let cgroups = ["a", "b"].map(|name| run.path().join(name));
         for cgroup in &cgroups {

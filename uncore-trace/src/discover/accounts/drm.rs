@@ -232,14 +232,14 @@ mod tests {
         )
     }
 
-    fn both(clients: &[u32]) -> HeldDevices {
+    fn held_by(clients: &[u32]) -> HeldDevices {
         let functions = held_functions(&["0002:01:00.0"]).functions;
         let clients = clients.iter().map(|pid| (*pid, functions.clone())).collect();
         HeldDevices { functions, clients }
     }
 
     #[test]
-    fn what_clients_used() {
+    fn drm_clients_have_the_time_and_memory_they_used() {
         let tree = AccountTree::new();
         tree.write_file("proc/7/fdinfo/3", AMDGPU);
         tree.write_file("proc/7/fdinfo/0", "pos:\t0\nflags:\t02\n");
@@ -247,9 +247,9 @@ mod tests {
         tree.write_file("proc/7/fdinfo/4", AMDGPU);
         tree.write_file("proc/9/fdinfo/3", client(50, 1));
         tree.write_file("proc/8/fdinfo/10", client(35, u64::MAX));
-        let found = tree.read_accounts(&mut Drm::default(), &both(&[7, 8]));
+        let accounts = tree.read_accounts(&mut Drm::default(), &held_by(&[7, 8]));
         assert_eq!(
-            account_lines(&found),
+            account_lines(&accounts),
             [
                 "0002:01:00.0 drm-cycles-panthor pid 8 client 35: 18446744073709551615 cycles",
                 "0002:01:00.0 drm-engine-dma pid 7 client 34: 17 ns",
@@ -260,42 +260,43 @@ mod tests {
                 "0002:01:00.0 vram pid 7 client 34: 4194304 resident_bytes",
             ]
         );
-        assert!(found.unread.is_empty());
+        assert!(accounts.unread.is_empty());
     }
 
     #[test]
     fn a_client_that_processes_share_is_one_account_and_stays_where_it_is() {
         let tree = AccountTree::new();
         let mut drm = Drm::default();
-        let owners = |found: &AccountValues| -> Vec<u32> {
-            let pids: BTreeSet<u32> = found.values.keys().filter_map(|its| its.pid).collect();
+        let owners = |accounts: &AccountValues| -> Vec<u32> {
+            let pids: BTreeSet<u32> =
+                accounts.values.keys().filter_map(|account| account.pid).collect();
             pids.into_iter().collect()
         };
         tree.write_file("proc/8/fdinfo/3", client(35, 1));
-        assert_eq!(owners(&tree.read_accounts(&mut drm, &both(&[8]))), [8]);
+        assert_eq!(owners(&tree.read_accounts(&mut drm, &held_by(&[8]))), [8]);
         // One that received it, with a smaller number.
         tree.write_file("proc/7/fdinfo/3", client(35, 1));
-        assert_eq!(owners(&tree.read_accounts(&mut drm, &both(&[7, 8]))), [8]);
+        assert_eq!(owners(&tree.read_accounts(&mut drm, &held_by(&[7, 8]))), [8]);
         std::fs::remove_file(tree.root_path().join("proc/8/fdinfo/3")).unwrap();
-        assert_eq!(owners(&tree.read_accounts(&mut drm, &both(&[7, 8]))), [7]);
-        assert!(owners(&tree.read_accounts(&mut drm, &both(&[]))).is_empty());
+        assert_eq!(owners(&tree.read_accounts(&mut drm, &held_by(&[7, 8]))), [7]);
+        assert!(owners(&tree.read_accounts(&mut drm, &held_by(&[]))).is_empty());
     }
 
     #[test]
-    fn other_files_of_a_process_are_looked_at_now_and_then() {
+    fn other_files_of_a_process_are_checked_now_and_then() {
         let tree = AccountTree::new();
         let mut drm = Drm::default();
         tree.write_file("proc/7/fdinfo/3", "pos:\t0\n");
-        assert!(tree.read_accounts(&mut drm, &both(&[7])).values.is_empty());
+        assert!(tree.read_accounts(&mut drm, &held_by(&[7])).values.is_empty());
         tree.write_file("proc/7/fdinfo/3", client(35, 1));
         for _ in 1..READINGS {
-            assert!(tree.read_accounts(&mut drm, &both(&[7])).values.is_empty());
+            assert!(tree.read_accounts(&mut drm, &held_by(&[7])).values.is_empty());
         }
-        assert_eq!(tree.read_accounts(&mut drm, &both(&[7])).values.len(), 3);
+        assert_eq!(tree.read_accounts(&mut drm, &held_by(&[7])).values.len(), 3);
     }
 
     #[test]
-    fn what_is_no_value_gives_none() {
+    fn malformed_lines_of_fdinfo_have_no_value() {
         for line in [
             "drm-engine-gfx:\t5",
             "drm-engine-gfx:\t5 us",
@@ -312,15 +313,15 @@ mod tests {
             "drm-pdev:\tnone",
             "drm-client-id:\t-1",
         ] {
-            let its = parse_use(line).unwrap_or_default();
-            assert_eq!(its, ClientUse::default(), "{line}");
+            let parsed = parse_use(line).unwrap_or_default();
+            assert_eq!(parsed, ClientUse::default(), "{line}");
         }
         assert_eq!(parse_use("pos:\t0\nflags:\t0100000\nmnt_id:\t15\nino:\t1\n"), None);
         // The first line of a key counts.
-        let its = parse_use("drm-cycles-a: 1\ndrm-cycles-a: 9\n").unwrap();
-        assert_eq!(its.values, [(Unit::Cycles, "drm-cycles-a".to_owned(), 1)]);
-        let many: Vec<String> = (0..1000).map(|n| format!("drm-cycles-{n}: 1\n")).collect();
-        assert_eq!(parse_use(&many.concat()).unwrap().values.len(), MOST_KEYS);
+        let parsed = parse_use("drm-cycles-a: 1\ndrm-cycles-a: 9\n").unwrap();
+        assert_eq!(parsed.values, [(Unit::Cycles, "drm-cycles-a".to_owned(), 1)]);
+        let many_lines: Vec<String> = (0..1000).map(|n| format!("drm-cycles-{n}: 1\n")).collect();
+        assert_eq!(parse_use(&many_lines.concat()).unwrap().values.len(), MOST_KEYS);
     }
 
     #[test]
@@ -332,13 +333,13 @@ mod tests {
             "proc/7/fdinfo/5",
             "drm-driver: x\ndrm-pdev: 0009:00:00.0\ndrm-cycles-a: 3\n",
         );
-        let found = tree.read_accounts(&mut Drm::default(), &both(&[7]));
-        assert_eq!(account_lines(&found), ["0002:01:00.0 drm-cycles-a pid 7: 1 cycles"]);
+        let accounts = tree.read_accounts(&mut Drm::default(), &held_by(&[7]));
+        assert_eq!(account_lines(&accounts), ["0002:01:00.0 drm-cycles-a pid 7: 1 cycles"]);
     }
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "(drm-[a-z]{0,9}-?[a-z]{0,3}: ?[0-9]{0,25} ?(ns|KiB|MiB|x)?\n|.){0,9}") {
+        fn no_text_of_fdinfo_panics(text in "(drm-[a-z]{0,9}-?[a-z]{0,3}: ?[0-9]{0,25} ?(ns|KiB|MiB|x)?\n|.){0,9}") {
             let _use = parse_use(&text);
         }
     }

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_processes_used_of_gpus() {
+    fn kfd_processes_have_what_they_used_of_each_gpu() {
         let tree = AccountTree::new();
         let node = |number: u32, id: u32, properties: &str| {
             let dir = format!("{KFD}/topology/nodes/{number}");
@@ -110,14 +110,14 @@ mod tests {
         ] {
             tree.write_file(&format!("{KFD}/proc/{file}"), value);
         }
-        let found = tree.read_accounts(&mut Kfd, &held_functions(&["0002:01:01.3"]));
+        let accounts_read = tree.read_accounts(&mut Kfd, &held_functions(&["0002:01:01.3"]));
         assert_eq!(
-            account_lines(&found),
+            account_lines(&accounts_read),
             [
                 "0002:01:01.3 sdma pid 4242: 1500000 ns",
                 "0002:01:01.3 vram pid 4242: 8589934592 resident_bytes",
             ]
         );
-        assert!(found.unread[&AccountSource::Kfd].contains("sdma_51661 is too large"));
+        assert!(accounts_read.unread[&AccountSource::Kfd].contains("sdma_51661 is too large"));
     }
 }

@@ -299,25 +299,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts_are_bounded_and_have_plain_names() {
-        let mut found = AccountValues::default();
-        let of = (parse_address("0002:01:00.0"), AccountSource::Net);
+    fn accounts_are_bounded_and_have_printable_names() {
+        let mut values_read = AccountValues::default();
+        let function_and_source = (parse_address("0002:01:00.0"), AccountSource::Net);
         for name in ["eth0/rx_bytes", "eth 0", "", "\u{1b}[2J", "\u{202e}", &"x".repeat(81)] {
-            found.add_bytes(of, name, IoDirection::Read, u64::MAX);
+            values_read.add_bytes(function_and_source, name, IoDirection::Read, u64::MAX);
         }
-        let names: Vec<&str> = found.values.keys().map(|its| &*its.name).collect();
+        let names: Vec<&str> =
+            values_read.values.keys().map(|account_key| &*account_key.name).collect();
         assert_eq!(names, ["eth0/rx_bytes"]);
-        assert!(!found.unread[&AccountSource::Net].contains('\u{1b}'));
+        assert!(!values_read.unread[&AccountSource::Net].contains('\u{1b}'));
         for number in 0..2 * MOST {
-            found.add_bytes(of, &number.to_string(), IoDirection::Read, 1);
+            values_read.add_bytes(function_and_source, &number.to_string(), IoDirection::Read, 1);
         }
-        assert_eq!(found.values.len(), MOST);
+        assert_eq!(values_read.values.len(), MOST);
     }
 
     #[test]
-    fn a_function_is_shared_if_two_processes_have_it() {
-        let one: BTreeSet<PciAddress> = [parse_address("01:00.0"), parse_address("02:00.0")].into();
-        let mut held = HeldDevices { clients: [(7, one)].into(), ..HeldDevices::default() };
+    fn a_function_is_shared_if_two_processes_hold_it() {
+        let two_functions: BTreeSet<PciAddress> =
+            [parse_address("01:00.0"), parse_address("02:00.0")].into();
+        let mut held =
+            HeldDevices { clients: [(7, two_functions)].into(), ..HeldDevices::default() };
         assert!(!held.is_shared());
         held.clients.insert(8, [parse_address("02:00.0")].into());
         assert!(held.is_shared());
@@ -325,18 +328,23 @@ mod tests {
 
     /// Whatever this machine has: nothing panics, and no file is followed out of the tree.
     #[test]
-    fn this_machine_is_read() {
+    fn the_accounts_of_this_machine_are_read() {
         let root = Path::new("/");
         let functions = dir_names(&root.join(pci::FUNCTIONS));
         let functions = functions.iter().filter_map(|name| name.parse().ok()).collect();
         let clients = [(std::process::id(), BTreeSet::new())].into();
         let held = HeldDevices { functions, clients };
         let mut reader = AccountReader::new(root, Netlink::open().ok(), true);
-        let (one, two) = (reader.read(&held), reader.read(&held));
-        for (account, value) in one.values.iter().filter(|(its, _)| its.unit == Unit::Bytes) {
-            assert!(two.values.get(account).is_none_or(|later| later >= value), "{account:?}");
+        let (first_reading, second_reading) = (reader.read(&held), reader.read(&held));
+        for (account, value) in
+            first_reading.values.iter().filter(|(account_key, _)| account_key.unit == Unit::Bytes)
+        {
+            assert!(
+                second_reading.values.get(account).is_none_or(|later| later >= value),
+                "{account:?}"
+            );
         }
         // A file that is of no GPU says nothing.
-        assert_eq!(one.unread.get(&AccountSource::Drm), None);
+        assert_eq!(first_reading.unread.get(&AccountSource::Drm), None);
     }
 }

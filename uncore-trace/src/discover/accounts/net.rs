@@ -56,38 +56,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_interfaces_of_held_functions() {
+    fn held_functions_have_the_bytes_of_their_interfaces() {
         let tree = AccountTree::new();
-        let (one, two) = (tree.add_function("0002:01:00.0"), tree.add_function("0002:01:00.1"));
+        let (first_function, second_function) =
+            (tree.add_function("0002:01:00.0"), tree.add_function("0002:01:00.1"));
         let not_held = tree.add_function("0002:02:00.0");
         for (dir, rx, tx) in [
-            (format!("{one}/net/eth0"), "100\n", "18446744073709551615\n"),
-            (format!("{two}/virtio2/net/eth1"), "7\n", "not a number\u{1b}\n"),
+            (format!("{first_function}/net/eth0"), "100\n", "18446744073709551615\n"),
+            (format!("{second_function}/virtio2/net/eth1"), "7\n", "not a number\u{1b}\n"),
             (format!("{not_held}/net/eth2"), "1\n", "1\n"),
             // Another function below it.
-            (format!("{one}/0002:03:00.0/net/eth3"), "1\n", "1\n"),
-            (format!("{one}/net/rep0"), "1\n", "1\n"),
-            (format!("{one}/net/ib0"), "1\n", "1\n"),
+            (format!("{first_function}/0002:03:00.0/net/eth3"), "1\n", "1\n"),
+            (format!("{first_function}/net/rep0"), "1\n", "1\n"),
+            (format!("{first_function}/net/ib0"), "1\n", "1\n"),
         ] {
             tree.write_file(&format!("{dir}/statistics/rx_bytes"), rx);
             tree.write_file(&format!("{dir}/statistics/tx_bytes"), tx);
         }
-        tree.write_file(&format!("{one}/net/eth0/phys_port_name"), "p0\n");
-        tree.write_file(&format!("{one}/net/rep0/phys_port_name"), "c1pf0vf3\n");
-        tree.write_file(&format!("{one}/net/ib0/type"), "32\n");
-        let found = tree.read_accounts(
+        tree.write_file(&format!("{first_function}/net/eth0/phys_port_name"), "p0\n");
+        tree.write_file(&format!("{first_function}/net/rep0/phys_port_name"), "c1pf0vf3\n");
+        tree.write_file(&format!("{first_function}/net/ib0/type"), "32\n");
+        let accounts_read = tree.read_accounts(
             &mut Net,
             &held_functions(&["0002:01:00.0", "0002:01:00.1", "0009:00:00.0"]),
         );
         assert_eq!(
-            account_lines(&found),
+            account_lines(&accounts_read),
             [
                 "0002:01:00.0 eth0/rx_bytes read: 100 bytes",
                 "0002:01:00.0 eth0/tx_bytes write: 18446744073709551615 bytes",
                 "0002:01:00.1 eth1/rx_bytes read: 7 bytes",
             ]
         );
-        let unread = &found.unread[&AccountSource::Net];
+        let unread = &accounts_read.unread[&AccountSource::Net];
         assert!(unread.contains("eth1/statistics/tx_bytes: \"not a number"), "{unread}");
         assert!(!unread.contains('\u{1b}'));
     }
@@ -97,8 +98,8 @@ mod tests {
         let tree = AccountTree::new();
         tree.add_link("sys/bus/pci/devices/0002:01:00.0", "../../../devices/../../../etc");
         tree.add_link("sys/bus/pci/devices/0002:01:00.1", "/sys/devices");
-        let found =
+        let accounts_read =
             tree.read_accounts(&mut Net, &held_functions(&["0002:01:00.0", "0002:01:00.1"]));
-        assert_eq!(found, AccountValues::default());
+        assert_eq!(accounts_read, AccountValues::default());
     }
 }

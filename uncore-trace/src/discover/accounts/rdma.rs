@@ -76,23 +76,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_of_ports_are_of_four_octets_and_those_of_drivers_bytes() {
+    fn port_counts_are_in_units_of_four_bytes_and_driver_counts_in_bytes() {
         let tree = AccountTree::new();
-        let (one, two) = (tree.add_function("0002:01:00.0"), tree.add_function("0002:02:00.0"));
-        let port = format!("{one}/infiniband/mlx5_0/ports");
+        let (first_function, second_function) =
+            (tree.add_function("0002:01:00.0"), tree.add_function("0002:02:00.0"));
+        let port = format!("{first_function}/infiniband/mlx5_0/ports");
         tree.write_file(&format!("{port}/1/counters/port_rcv_data"), "25\n");
         tree.write_file(&format!("{port}/1/counters/port_xmit_data"), "0\n");
         tree.write_file(&format!("{port}/1/hw_counters/rx_bytes"), "9\n");
         // More than 64 bits.
         tree.write_file(&format!("{port}/2/counters/port_rcv_data"), format!("{}\n", u64::MAX / 2));
-        let efa = format!("{two}/infiniband/efa_0/ports/1/hw_counters");
+        let efa = format!("{second_function}/infiniband/efa_0/ports/1/hw_counters");
         tree.write_file(&format!("{efa}/rx_bytes"), "11\n");
         tree.write_file(&format!("{efa}/tx_bytes"), "12\n");
         tree.write_file(&format!("{efa}/tx_pkts"), "13\n");
-        let found =
+        let accounts_read =
             tree.read_accounts(&mut Rdma, &held_functions(&["0002:01:00.0", "0002:02:00.0"]));
         assert_eq!(
-            account_lines(&found),
+            account_lines(&accounts_read),
             [
                 "0002:01:00.0 mlx5_0/1/port_rcv_data read: 100 bytes",
                 "0002:01:00.0 mlx5_0/1/port_xmit_data write: 0 bytes",
@@ -100,18 +101,21 @@ mod tests {
                 "0002:02:00.0 efa_0/1/tx_bytes write: 12 bytes",
             ]
         );
-        assert_eq!(found.unread[&AccountSource::Rdma], "mlx5_0/2/port_rcv_data is too large");
+        assert_eq!(
+            accounts_read.unread[&AccountSource::Rdma],
+            "mlx5_0/2/port_rcv_data is too large"
+        );
     }
 
     #[test]
     fn a_counter_that_cannot_be_read_is_not_zero() {
         let tree = AccountTree::new();
-        let one = tree.add_function("0002:01:00.0");
-        let port = format!("{one}/infiniband/mlx5_0/ports/1/counters");
+        let function_dir = tree.add_function("0002:01:00.0");
+        let port = format!("{function_dir}/infiniband/mlx5_0/ports/1/counters");
         tree.write_file(&format!("{port}/port_rcv_data"), "N/A\n");
         tree.write_file(&format!("{port}/port_xmit_data"), "-1\n");
-        let found = tree.read_accounts(&mut Rdma, &held_functions(&["0002:01:00.0"]));
-        assert!(found.values.is_empty());
-        assert!(found.unread[&AccountSource::Rdma].contains("no number"));
+        let accounts_read = tree.read_accounts(&mut Rdma, &held_functions(&["0002:01:00.0"]));
+        assert!(accounts_read.values.is_empty());
+        assert!(accounts_read.unread[&AccountSource::Rdma].contains("no number"));
     }
 }

@@ -311,7 +311,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_message_panics(
+        fn no_netlink_message_panics(
             flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..8),
             len in any::<usize>(),
         ) {
@@ -352,9 +352,9 @@ mod tests {
         let told = Told([(6, sums)].into(), Vec::new());
         let mut source = Vf::new(told);
         let all = ["0002:01:00.0", "0002:01:00.2", "0002:01:01.5"];
-        let found = tree.read_accounts(&mut source, &held_functions(&all));
+        let accounts_read = tree.read_accounts(&mut source, &held_functions(&all));
         assert_eq!(
-            account_lines(&found),
+            account_lines(&accounts_read),
             [
                 "0002:01:00.2 0002:01:00.0/0/rx_bytes read: 1 bytes",
                 "0002:01:00.2 0002:01:00.0/0/tx_bytes write: 2 bytes",
@@ -362,14 +362,14 @@ mod tests {
                 "0002:01:01.5 0002:01:00.0/11/tx_bytes write: 4 bytes",
             ]
         );
-        assert_eq!(found.unread[&AccountSource::Vf], "eth0: it is gone");
+        assert_eq!(accounts_read.unread[&AccountSource::Vf], "eth0: it is gone");
         // Once for both functions, and not the one that stands for another.
         assert_eq!(source.interfaces.1, [4, 6]);
     }
 
     /// The kernel of this machine answers about each interface, and about one that is not there.
     #[test]
-    fn the_kernel_answers() {
+    fn the_kernel_answers_about_each_interface() {
         let Ok(mut netlink) = Netlink::open() else { return };
         let dir = Path::new("/sys/class/net");
         for name in dir_names(dir) {

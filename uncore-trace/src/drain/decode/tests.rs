@@ -23,7 +23,7 @@ fn bytes_of_a_sample() -> Vec<u8> {
 }
 
 #[test]
-fn reads_a_sample() {
+fn a_sample_has_its_fields() {
     let Ok(DrainedRecord::Sample(sample)) = decode_record(&bytes_of_a_sample()) else {
         panic!("not a sample");
     };
@@ -39,7 +39,7 @@ fn reads_a_sample() {
 }
 
 #[test]
-fn every_truncation_is_too_short() {
+fn every_truncated_sample_is_too_short() {
     let bytes = bytes_of_a_sample();
     for len in 0..bytes.len() {
         assert_eq!(decode_record(&bytes[..len]), Err(Undecodable::Short), "at {len}");
@@ -63,7 +63,7 @@ fn bytes_of_a_run([begin, last, end]: [u64; 3], walls: &[u64]) -> Vec<u8> {
 }
 
 #[test]
-fn reads_who_ran() {
+fn a_run_has_its_task_and_slots() {
     let Ok(DrainedRecord::Run(run)) =
         decode_record(&bytes_of_a_run([1000, 1030, 1100], &[10, 20, 70]))
     else {
@@ -107,7 +107,7 @@ fn bytes_of_an_interrupt([begin, end]: [u64; 2], context: u32) -> Vec<u8> {
 }
 
 #[test]
-fn reads_interrupts_and_those_that_cross_the_end_of_a_tick() {
+fn interrupts_are_decoded_also_across_the_end_of_a_tick() {
     for (context, source) in
         [(CONTEXT_IRQ, CpuContext::Irq(9)), (CONTEXT_SOFTIRQ, CpuContext::Softirq(9))]
     {
@@ -220,15 +220,15 @@ fn triggers_and_contexts_are_read() {
 }
 
 #[test]
-fn reads_what_happened_to_a_task() {
+fn a_change_of_a_task_is_decoded() {
     let (of_task, task) = a_task(11);
-    for (what, change) in [
+    for (code, change) in [
         (TASK_EXEC, Ok(TaskChange::Exec)),
         (TASK_EXIT, Ok(TaskChange::Exit)),
         (TASK_EXIT + 1, Err(Undecodable::Value(KIND_TASK))),
     ] {
         let mut bytes = bytes_of(&[KIND_TASK, 3], &[1000]);
-        bytes.extend(bytes_of(&[what, 0], &[]));
+        bytes.extend(bytes_of(&[code, 0], &[]));
         bytes.extend(&of_task);
         let read =
             change.map(|change| DrainedRecord::Task(TaskRecord { time_ns: 1000, change, task }));
@@ -237,11 +237,11 @@ fn reads_what_happened_to_a_task() {
 }
 
 #[test]
-fn reads_who_got_which_device() {
+fn a_change_of_a_device_file_is_decoded() {
     let task = TaskIdentity { tid: 11, pid: 10, cgroup_id: 42, comm: Comm::from_bytes(b"name") };
     let mut of_task = bytes_of(&[11, 10], &[42]);
     of_task.extend(b"name\0\0\0\0\0\0\0\0\0\0\0\0");
-    for (what, change) in [
+    for (code, change) in [
         (FILE_SEEN, Ok(FileChange::Seen)),
         (FILE_GOT, Ok(FileChange::Got)),
         (FILE_LEFT, Ok(FileChange::Left)),
@@ -251,7 +251,7 @@ fn reads_who_got_which_device() {
     ] {
         let mut bytes = bytes_of(&[KIND_FILE, 3], &[1000]);
         // renderD128 of DRM: 226:128.
-        bytes.extend(bytes_of(&[what, 226 << 20 | 128, 1, 9], &[]));
+        bytes.extend(bytes_of(&[code, 226 << 20 | 128, 1, 9], &[]));
         bytes.extend(&of_task);
         let number = DeviceNumber { is_block: true, major: 226, minor: 128 };
         let read = change.map(|change| FileRecord { time_ns: 1000, change, number, task });
@@ -260,10 +260,10 @@ fn reads_who_got_which_device() {
 }
 
 #[test]
-fn reads_what_happened_to_a_cgroup() {
-    let read = |what: u32, path: &[u8]| {
+fn a_change_of_a_cgroup_is_decoded() {
+    let read = |code: u32, path: &[u8]| {
         let mut bytes = bytes_of(&[KIND_CGROUP, 3], &[1000]);
-        bytes.extend(bytes_of(&[what, 11], &[42]));
+        bytes.extend(bytes_of(&[code, 11], &[42]));
         bytes.extend(path);
         decode_record(&bytes).map(|record| match record {
             DrainedRecord::Cgroup(event) => event,
@@ -275,14 +275,14 @@ fn reads_what_happened_to_a_cgroup() {
         path[..len].fill(b'a');
         path
     };
-    for (what, change) in [
+    for (code, change) in [
         (CGROUP_MKDIR, CgroupChange::Created),
         (CGROUP_RMDIR, CgroupChange::Removed),
         (CGROUP_ATTACH, CgroupChange::Attached(11)),
     ] {
         let path_read = Some("aa".to_owned());
         let event = CgroupRecord { time_ns: 1000, change, cgroup_id: 42, path: path_read };
-        assert_eq!(read(what, &path(2)), Ok(event));
+        assert_eq!(read(code, &path(2)), Ok(event));
     }
     assert_eq!(read(CGROUP_ATTACH + 1, &path(2)), Err(Undecodable::Value(KIND_CGROUP)));
     assert_eq!(read(CGROUP_MKDIR, &path(2)[1..]), Err(Undecodable::Short));
@@ -294,8 +294,8 @@ fn reads_what_happened_to_a_cgroup() {
 }
 
 #[test]
-fn reads_what_was_moved() {
-    let read = |[begin, end, sequence]: [u64; 3], what, context, tid| {
+fn a_transfer_of_io_is_decoded() {
+    let read = |[begin, end, sequence]: [u64; 3], code, context, tid| {
         let (of_task, _) = a_task(tid);
         let mut bytes = bytes_of(&[KIND_IO, 3], &[2000, begin, end, sequence, 1, 4096]);
         bytes.extend(of_task);
@@ -303,7 +303,7 @@ fn reads_what_was_moved() {
         device[..3].copy_from_slice(b"sda");
         bytes.extend(device);
         bytes.extend(bytes_of(&[], &[99, 4096]));
-        bytes.extend(bytes_of(&[2, what, context, 9, 4, 5], &[]));
+        bytes.extend(bytes_of(&[2, code, context, 9, 4, 5], &[]));
         decode_record(&bytes).map(|record| match record {
             DrainedRecord::Io(moved) => moved,
             other => panic!("{other:?}"),
@@ -314,7 +314,7 @@ fn reads_what_was_moved() {
         IoTransfer { kind, mover, device, interface: (5, 4), bytes: 4096, requests: 2 }
     };
     let task = Mover::Task(a_task(11).1);
-    for (what, kind) in [
+    for (code, kind) in [
         (IO_READ, IoKind::Read),
         (IO_WRITE, IoKind::Write),
         (IO_SENT, IoKind::Sent),
@@ -323,7 +323,7 @@ fn reads_what_was_moved() {
     ] {
         let slots = vec![slot(kind, task)];
         let moved = IoRecord { cpu: 3, tick_end_ns: 2000, span: None, sequence: None, slots };
-        assert_eq!(read([0, 0, 0], what, CONTEXT_TASK, 11), Ok(moved));
+        assert_eq!(read([0, 0, 0], code, CONTEXT_TASK, 11), Ok(moved));
     }
     for (context, tid, mover) in [
         (CONTEXT_TASK, 0, Mover::Cgroup(42)),
@@ -357,7 +357,7 @@ fn names_of_devices_end_at_the_first_nul() {
 
 proptest! {
     #[test]
-    fn any_bytes_decode_or_fail(kind in 0u32..8, rest in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn no_bytes_panic_the_decoder(kind in 0u32..8, rest in prop::collection::vec(any::<u8>(), 0..600)) {
         let mut bytes = kind.to_ne_bytes().to_vec();
         bytes.extend(rest);
         let _either = decode_record(&bytes);

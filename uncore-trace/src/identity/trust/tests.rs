@@ -61,7 +61,7 @@ fn a_cgroup_that_is_gone_was_in_older_directories_only() {
 }
 
 #[test]
-fn only_units_of_runtimes_name_what_is_in_them() {
+fn only_units_of_runtimes_name_the_cgroups_in_them() {
     let podman = format!("libpod-payload-{ID}");
     for (component, unit, may) in [
         ("kubepods-burstable.slice:cri-containerd:x", "containerd.service", true),

@@ -7,6 +7,7 @@ use std::{fs, process};
 use anyhow::{Context as _, Result};
 
 use super::keeper::Keeper;
+use crate::bounds;
 use crate::discover::mounts::MountTable;
 use crate::discover::{CgroupMounts, CgroupView};
 
@@ -31,7 +32,8 @@ pub(super) struct CanaryCgroup {
 impl CanaryCgroup {
     /// Makes a cgroup below the cgroup of this process, and moves this process there.
     pub(super) fn enter_new(mount: &Path, view: &CgroupView) -> Result<Self> {
-        let memberships = fs::read_to_string("/proc/self/cgroup").context("cannot read cgroups")?;
+        let memberships =
+            bounds::system_text("/proc/self/cgroup").context("cannot read cgroups")?;
         Self::make_below(mount, &own_cgroup(&memberships, view)?)
     }
 
@@ -58,7 +60,9 @@ impl CanaryCgroup {
 
     /// Bytes that the memory limits of the cgroups up to the mount point leave; `None`: no limit.
     pub(super) fn free_memory(&self, mount: &Path) -> Option<u64> {
-        let number = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+        let number = |path: PathBuf| {
+            bounds::read_text(&path, bounds::ATTRIBUTE).ok()?.trim().parse::<u64>().ok()
+        };
         let free_bytes = |directory: &Path| {
             // A file without a limit has the word `max`.
             let limit = number(directory.join("memory.max"))?;
@@ -88,7 +92,7 @@ fn own_cgroup(memberships: &str, view: &CgroupView) -> Result<String> {
 /// Removes the cgroups of canaries that were killed on this machine. A cgroup with a process cannot
 /// be removed. Errors are ignored: without permission nothing is removed. Returns what was removed.
 pub fn remove_left_cgroups() -> Vec<PathBuf> {
-    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = bounds::system_bytes("/proc/self/mountinfo").unwrap_or_default();
     let mounts = MountTable::parse(&String::from_utf8_lossy(&mounts));
     let mount = CgroupMounts::from_mounts(Path::new("/"), &mounts).v2;
     mount.map(|mount| remove_below(&mount)).unwrap_or_default()

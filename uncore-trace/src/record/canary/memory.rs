@@ -3,13 +3,14 @@
 #![expect(unsafe_code, reason = "no safe binding sets the memory policy")]
 
 use std::hint::black_box;
-use std::{fs, io};
+use std::io;
 
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::orders::{self, CanaryNode};
+use crate::bounds;
 
 /// Bytes that are read at once, between two pauses.
 const CHUNK: u64 = 64 << 10;
@@ -114,7 +115,7 @@ pub(super) fn run_on(cpu: u32) -> Result<()> {
 
 /// `MemAvailable`, bytes.
 fn available_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let text = bounds::system_text("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
 }

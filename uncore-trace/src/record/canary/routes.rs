@@ -15,6 +15,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::EndedBurst;
 use super::orders::{CanaryNode, DiskOrders, MemoryOrders, NetworkOrders, Orders};
+use crate::bounds;
 use crate::discover::Machine;
 use crate::plan::{Counter, IoDirection as Io, Plan};
 use crate::schema::canary::{Burst, CanaryKind, LinkDirection, Skipped};
@@ -278,8 +279,9 @@ fn choose_nodes(machine: &Machine, cpus: &[u32]) -> Vec<CanaryNode> {
 fn last_level_cache(root: &Path) -> Option<u64> {
     let caches = root.join("sys/devices/system/cpu/cpu0/cache");
     let size = |dir: PathBuf| {
-        let level: u32 = fs::read_to_string(dir.join("level")).ok()?.trim().parse().ok()?;
-        let size = fs::read_to_string(dir.join("size")).ok()?;
+        let attribute = |name| bounds::read_text(&dir.join(name), bounds::ATTRIBUTE).ok();
+        let level: u32 = attribute("level")?.trim().parse().ok()?;
+        let size = attribute("size")?;
         Some((level, size.trim().strip_suffix('K')?.parse::<u64>().ok()? << 10))
     };
     let entries = fs::read_dir(caches).ok()?.flatten();

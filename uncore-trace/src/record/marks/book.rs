@@ -5,7 +5,7 @@
 //! never before the begin of the recording nor after the moment at which the mark was received.
 //! Rejected marks are counted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 
@@ -16,7 +16,7 @@ use crate::schema::metadata;
 /// Largest number of open spans.
 const MOST_OPEN: usize = 1000;
 
-/// Largest number of marks per second. A program that writes more lines must neither fill the
+/// Largest number of marks per second. A program that sends more must neither fill the
 /// memory nor keep the recorder from draining.
 const MOST_PER_SECOND: u32 = 1000;
 
@@ -40,7 +40,6 @@ pub(super) enum MarkStorage {
 pub(super) enum MarkRefusal {
     Empty,
     TooLong,
-    NotText,
     NotBegun,
     TooMany,
     TooManyOpen,
@@ -54,7 +53,6 @@ impl MarkRefusal {
         match self {
             Self::Empty => "it has no text".to_owned(),
             Self::TooLong => format!("it is longer than {TEXT_BYTES} bytes"),
-            Self::NotText => "it is not UTF-8".to_owned(),
             Self::NotBegun => "no span of that name is open: begin it first".to_owned(),
             Self::TooMany => {
                 format!("a recording takes at most {MOST_PER_SECOND} marks in a second")
@@ -119,8 +117,6 @@ pub(super) struct MarkBook {
     has_changed: bool,
     /// Marks that were rejected since the last call of [`MarkBook::take_lost`].
     lost: BTreeMap<MarkRefusal, u64>,
-    /// Reasons that a warning was given for.
-    warned: BTreeSet<MarkRefusal>,
     /// A second, and the number of marks in it.
     second: (i64, u32),
 }
@@ -136,7 +132,6 @@ impl MarkBook {
             listed_bytes: 0,
             has_changed: false,
             lost: BTreeMap::new(),
-            warned: BTreeSet::new(),
             second: (i64::MIN, 0),
         }
     }
@@ -168,14 +163,6 @@ impl MarkBook {
             *self.lost.entry(refusal).or_default() += 1;
         }
         outcome
-    }
-
-    /// Counts a rejected line, whose sender gets no answer. `true` the first time for this reason.
-    pub(super) fn count_line(&mut self, refusal: MarkRefusal) -> bool {
-        if !refusal.is_lack_of_room() {
-            *self.lost.entry(refusal).or_default() += 1;
-        }
-        self.warned.insert(refusal)
     }
 
     fn try_take(&mut self, request: MarkRequest<'_>, now_ns: i64) -> Result<(), MarkRefusal> {
@@ -274,12 +261,8 @@ impl MarkBook {
     /// becomes the book of the next part. An open span is in both: it has no end in the first part,
     /// and begins at `at_ns` in the second.
     pub(super) fn end_part(&mut self, at_ns: i64) -> Self {
-        let mut next_book = Self {
-            start_ns: at_ns,
-            warned: std::mem::take(&mut self.warned),
-            second: self.second,
-            ..Self::new(self.storage)
-        };
+        let mut next_book =
+            Self { start_ns: at_ns, second: self.second, ..Self::new(self.storage) };
         for OpenMark { mark, id, .. } in &self.open_spans {
             let mark = Mark { mono_ns: mark.mono_ns.max(at_ns), ..mark.clone() };
             let list_index = next_book.add_to_list(&mark);

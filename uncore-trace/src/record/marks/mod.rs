@@ -1,12 +1,10 @@
 //! Marks: instants and spans that users name while a recording runs.
 //!
-//! They come from `uncore-trace mark` and from the lines of `record --marks`, and go into the table
-//! `marks` and into the metadata. Guarantees: nothing is left behind by a recorder that is killed
-//! but the FIFO of `--marks`; a mark that is refused is reported to its sender, or is a row of
-//! `loss`.
+//! They come from `uncore-trace mark`, and go into the table `marks` and into the metadata.
+//! Guarantees: nothing is left behind by a recorder that is killed; a mark that is refused is
+//! reported to its sender, and if there was no room for it, counted as a row of `loss`.
 
 mod book;
-mod line;
 mod listen;
 pub mod send;
 mod source;
@@ -19,9 +17,8 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 
 use self::book::{MarkBook, MarkStorage};
-use self::listen::{OwnFifo, SharedBook, lock_book};
+use self::listen::{SharedBook, lock_book};
 pub(super) use self::source::prepare_source;
-use super::args::RecordOptions;
 use crate::assemble::{Ledger, Sink};
 use crate::clock::mono_ns;
 use crate::tables::writer::RecordingTarget;
@@ -32,18 +29,12 @@ struct RecordingMarks {
     book: SharedBook,
     /// The tasks; they end when this is dropped.
     listeners: JoinSet<()>,
-    /// The FIFO, if it was made here.
-    own_fifo: Option<OwnFifo>,
 }
 
 impl RecordingMarks {
-    /// Listens as `options` say. Needs a tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// The path of `--marks` can be neither opened nor created. If the socket for `uncore-trace
-    /// mark` cannot be opened, that is only a warning.
-    fn open_listeners(options: &RecordOptions, target: &RecordingTarget) -> Result<Self> {
+    /// Listens for marks of a recording into `target`. Needs a tokio runtime. If the socket for
+    /// `uncore-trace mark` cannot be opened, that is only a warning.
+    fn open_listeners(target: &RecordingTarget) -> Self {
         let storage = match target {
             RecordingTarget::Dataset(_) => MarkStorage::Table,
             RecordingTarget::File(_) => MarkStorage::Metadata,
@@ -54,23 +45,15 @@ impl RecordingMarks {
         };
         let book = Arc::new(Mutex::new(MarkBook::new(storage)));
         let mut listeners = JoinSet::new();
-        let mut own_fifo = None;
-        if let Some(path) = &options.marks {
-            let (receiver, file) = listen::open_fifo(path)?;
-            own_fifo = file;
-            listeners.spawn(listen::read_fifo(receiver, Arc::clone(&book)));
-        }
-        if options.listen {
-            match listen::bind_own_socket() {
-                Ok(listener) => {
-                    listeners.spawn(listen::serve_commands(listener, Arc::clone(&book)));
-                }
-                Err(error) => {
-                    log::warn!("`uncore-trace mark` cannot reach this recording: {error:#}");
-                }
+        match listen::bind_own_socket() {
+            Ok(listener) => {
+                listeners.spawn(listen::serve_commands(listener, Arc::clone(&book)));
+            }
+            Err(error) => {
+                log::warn!("`uncore-trace mark` cannot reach this recording: {error:#}");
             }
         }
-        Ok(Self { book, listeners, own_fifo })
+        Self { book, listeners }
     }
 
     /// Begins the recording at `start_ns`, `CLOCK_MONOTONIC`.
@@ -81,7 +64,6 @@ impl RecordingMarks {
     /// Stops taking marks. Open spans stay without an end.
     fn stop_listening(&mut self) {
         self.listeners.abort_all();
-        self.own_fifo = None;
         lock_book(&self.book).close_spans();
     }
 

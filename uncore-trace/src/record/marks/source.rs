@@ -9,22 +9,17 @@ use super::super::state::RecorderState;
 use super::{PartMarks, RecordingMarks};
 
 /// Listens for marks from now on, if any may come.
-///
-/// # Errors
-///
-/// See [`RecordingMarks::open_listeners`].
 pub(in super::super) fn prepare_source<'a>(
     preparation: &Preparation<'_, 'a>,
-) -> Result<Option<SideSetup<'a>>> {
-    let Preparation { options, target, .. } = preparation;
-    if !options.listen && options.marks.is_none() {
-        return Ok(None);
+) -> Option<SideSetup<'a>> {
+    if !preparation.options.listen {
+        return None;
     }
-    let marks = RecordingMarks::open_listeners(options, target)?;
-    Ok(Some(SideSetup::new(|begun| {
+    let marks = RecordingMarks::open_listeners(preparation.target);
+    Some(SideSetup::new(|begun| {
         marks.begin_recording(begun.start_ns as i64);
         Some(Box::new(marks))
-    })))
+    }))
 }
 
 impl SideSource for RecordingMarks {

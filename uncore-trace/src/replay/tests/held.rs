@@ -132,7 +132,7 @@ fn replayed() -> Rows {
 }
 
 #[test]
-fn who_held_it_has_its_bytes_again_as_live() {
+fn the_holder_of_a_device_has_its_bytes_replayed_as_live() {
     let live = live();
     let lines: Vec<_> = live
         .iter()

@@ -165,7 +165,7 @@ pub(super) fn made_again(recording: &Path) -> Rows {
 }
 
 #[test]
-fn what_was_measured_is_divided_again_as_live() {
+fn monitored_bytes_are_divided_in_a_replay_as_live() {
     let live = live();
     assert_eq!(live.len(), 10);
     for (end, cgroup, value, method, _) in &live {

@@ -194,7 +194,7 @@ fn colours_are_left_out_of_a_plain_picture() {
 }
 
 #[test]
-fn a_small_terminal_is_told_what_is_needed() {
+fn a_terminal_that_is_too_small_shows_the_needed_size() {
     let app = app(false);
     for (width, height) in [(30, 6), (20, 3), (59, 12), (100, 11)] {
         let told =
@@ -204,7 +204,7 @@ fn a_small_terminal_is_told_what_is_needed() {
 }
 
 #[test]
-fn nothing_is_wider_than_the_terminal_or_reaches_it_as_it_is() {
+fn lines_fit_the_terminal_and_hostile_names_are_escaped() {
     for ascii in [false, true] {
         let mut app = app(ascii);
         for key in ['g', 's', 's', 's', 'g', 'g', '?', ' '] {
@@ -232,7 +232,7 @@ fn the_text_of_one_picture_has_all_lines() {
 }
 
 #[test]
-fn keys_that_have_nothing_to_do_do_nothing() {
+fn keys_do_nothing_where_there_are_no_links() {
     let mut app = App::new(
         LiveFrames::new(Links::default(), SECOND),
         &TopOptions {

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_nothing_has_no_share() {
+    fn a_process_that_holds_no_device_has_no_share_of_it() {
         for end in [2 * TICK, 4 * TICK, 5 * TICK] {
             assert!(matches!(outcome(1, end, "held"), Some(CheckOutcome::Ok(_))), "{end}");
         }

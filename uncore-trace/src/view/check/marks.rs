@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_mark_is_said() {
+    fn each_fault_of_a_mark_is_named() {
         type Case = (fn() -> Vec<Row>, &'static str);
         let cases: [Case; 6] = [
             (|| changed(|mark| mark.text.clear()), "has no name"),

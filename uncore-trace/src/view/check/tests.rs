@@ -79,12 +79,12 @@ fn a_table_that_is_missing_is_named() {
 
 #[test]
 fn a_table_of_another_recording_is_named() {
-    let other = |pairs: &mut BTreeMap<String, String>| {
+    let change_host = |pairs: &mut BTreeMap<String, String>| {
         pairs.insert(metadata::HOST.to_owned(), "another".to_owned());
     };
-    let other = SampleRecording::new(true, &Broken { metadata: other, ..INTACT });
+    let other_recording = SampleRecording::new(true, &Broken { metadata: change_host, ..INTACT });
     let replace = |_: &SampleRecording, path: &Path| {
-        fs::copy(other.path.join(path.file_name().unwrap()), path).unwrap();
+        fs::copy(other_recording.path.join(path.file_name().unwrap()), path).unwrap();
     };
     for (name, failed) in faults_after_change(replace) {
         let replaced = ("all tables are there", format!("{name}.parquet is of another recording"));
@@ -100,16 +100,16 @@ fn each_changed_byte_is_found_with_its_table() {
     for def in ALL {
         let path = table_path(&sample.path, def);
         let sound = fs::read(&path).unwrap();
-        for at in (0..sound.len()).step_by(97).chain(sound.len() - 20..sound.len()) {
+        for position in (0..sound.len()).step_by(97).chain(sound.len() - 20..sound.len()) {
             let mut bytes = sound.clone();
-            bytes[at] ^= 1 << (at % 8);
+            bytes[position] ^= 1 << (position % 8);
             fs::write(&path, bytes).unwrap();
             match intact::verify_bytes(&recording) {
                 CheckOutcome::Failed(text) => {
                     let file = format!("{}.parquet", def.name);
-                    assert!(text.contains(&file) && !text.contains('\n'), "{at}: {text}");
+                    assert!(text.contains(&file) && !text.contains('\n'), "{position}: {text}");
                 }
-                other => panic!("{} byte {at}: {other:?}", def.name),
+                other => panic!("{} byte {position}: {other:?}", def.name),
             }
         }
         fs::write(&path, sound).unwrap();
@@ -217,7 +217,7 @@ fn a_multiplexed_counter_is_scaled_by_its_times() {
 
 #[test]
 fn a_cgroup_has_one_confidence_in_a_window() {
-    let same: Broken = Broken {
+    let two_confidences: Broken = Broken {
         fabric: |row, _| {
             row.cgroup_id = row.cgroup_id.map(|_| 7);
             row.cgroup_confidence = Some(if row.owner == "task" { 0.8 } else { 0.5 });
@@ -225,7 +225,7 @@ fn a_cgroup_has_one_confidence_in_a_window() {
         },
         ..INTACT
     };
-    assert_eq!(failed_checks(&same), Vec::<&str>::new());
+    assert_eq!(failed_checks(&two_confidences), Vec::<&str>::new());
     let wrongs: [fn(&mut fabric::Row<'_>, usize) -> bool; 4] = [
         |row, number| {
             row.cgroup_id = row.cgroup_id.map(|_| 7);
@@ -298,7 +298,7 @@ fn silent_zeros_and_wrong_words_are_found() {
 
 /// With `--cgroup`, all other tasks have one owner.
 #[test]
-fn other_tasks_are_an_owner_of_their_own() {
+fn rows_of_other_tasks_are_sound() {
     let others = Broken {
         fabric: |row, number| {
             if number % 4 == 1 {
@@ -345,7 +345,7 @@ fn a_gap_needs_a_loss() {
     let gap = |row: &mut fabric::Row<'_>, _: usize| row.mono_ns != BEGIN + 50_000_000;
     let broken = Broken { fabric: gap, ..INTACT };
     assert_eq!(failed_checks(&broken), ["windows are contiguous"]);
-    let told = Broken {
+    let with_loss = Broken {
         fabric: gap,
         loss: Some(loss::Row {
             host: "test",
@@ -364,7 +364,7 @@ fn a_gap_needs_a_loss() {
         },
         ..INTACT
     };
-    assert_eq!(failed_checks(&told), Vec::<&str>::new());
+    assert_eq!(failed_checks(&with_loss), Vec::<&str>::new());
 }
 
 #[test]
@@ -388,8 +388,8 @@ fn loss_that_is_hidden_is_found() {
 #[test]
 fn a_reading_on_a_cpu_that_reads_no_such_counter_is_found() {
     let elsewhere = Broken {
-        readings: |row, at| {
-            row.cpu = i32::from(at == 3);
+        readings: |row, number| {
+            row.cpu = i32::from(number == 3);
             true
         },
         ..INTACT
@@ -462,8 +462,8 @@ proptest! {
             let path = sample.path.join(format!("{table}.parquet"));
             let mut bytes = fs::read(&path).unwrap();
             for (place, bit) in &flips {
-                let at = (bytes.len() as f64 * place) as usize;
-                bytes[at] ^= 1 << bit;
+                let position = (bytes.len() as f64 * place) as usize;
+                bytes[position] ^= 1 << bit;
             }
             if let Some(cut) = cut {
                 bytes.truncate((bytes.len() as f64 * cut) as usize);

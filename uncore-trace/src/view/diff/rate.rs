@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn both_errors_add_in_squares() {
+    fn the_two_errors_of_a_rate_add_in_squares() {
         let SideRate::Known(rate) = known_rate(100.0, 3.0, 6.0, 4.0) else { panic!() };
         let reach = rate.combined_interval().unwrap();
         assert!((reach.low - 95.0).abs() < 1e-9, "{reach:?}");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_has_no_verdict() {
+    fn rates_that_are_not_known_have_no_verdict() {
         let known = known_rate(1.0, 0.1, 0.1, 0.1);
         let SideRate::Known(rate) = known else { panic!() };
         let unsure = SideRate::Known(MeanRate { interval: None, ..rate });
@@ -278,9 +278,9 @@ mod tests {
 
     fn any_rate() -> impl Strategy<Value = SideRate> {
         let size = || prop_oneof![Just(0.0), 0.0..1e9];
-        let known = (size(), size(), size(), size())
+        let known_rates = (size(), size(), size(), size())
             .prop_map(|(per_s, down, up, variation)| known_rate(per_s, down, up, variation));
-        prop_oneof![4 => known, 1 => Just(SideRate::Absent), 1 => Just(SideRate::Unknown)]
+        prop_oneof![4 => known_rates, 1 => Just(SideRate::Absent), 1 => Just(SideRate::Unknown)]
     }
 
     proptest! {
@@ -290,25 +290,25 @@ mod tests {
             after in any_rate(),
             more in 1.0..1e9,
         ) {
-            let (one, other) = (rate_change(before, after), rate_change(after, before));
-            prop_assert_eq!(one.is_beyond_error(), other.is_beyond_error());
-            prop_assert_eq!(one.difference_per_s().map(|it| -it), other.difference_per_s());
-            let opposite = one.verdict().map(|verdict| match verdict {
+            let (forward, backward) = (rate_change(before, after), rate_change(after, before));
+            prop_assert_eq!(forward.is_beyond_error(), backward.is_beyond_error());
+            prop_assert_eq!(forward.difference_per_s().map(|signed_rate| -signed_rate), backward.difference_per_s());
+            let opposite = forward.verdict().map(|verdict| match verdict {
                 ChangeVerdict::More => ChangeVerdict::Less,
                 ChangeVerdict::Less => ChangeVerdict::More,
                 ChangeVerdict::New => ChangeVerdict::Gone,
                 ChangeVerdict::Gone => ChangeVerdict::New,
                 ChangeVerdict::WithinError => ChangeVerdict::WithinError,
             });
-            prop_assert_eq!(opposite, other.verdict());
-            if let (Some(reach), Some(difference)) = (one.difference_interval(), one.difference_per_s()) {
+            prop_assert_eq!(opposite, backward.verdict());
+            if let (Some(reach), Some(difference)) = (forward.difference_interval(), forward.difference_per_s()) {
                 prop_assert!(reach.low <= difference && difference <= reach.high);
             }
             // A larger error never makes a difference significant.
             if let SideRate::Known(rate) = after {
-                let variation = rate.variation.map(|it| it + more);
+                let variation = rate.variation.map(|known_variation| known_variation + more);
                 let wide = rate_change(before, SideRate::Known(MeanRate { variation, ..rate }));
-                prop_assert!(wide.is_beyond_error() <= one.is_beyond_error());
+                prop_assert!(wide.is_beyond_error() <= forward.is_beyond_error());
             }
         }
     }

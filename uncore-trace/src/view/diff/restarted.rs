@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_started_again_has_one_key() {
+    fn a_process_that_was_started_again_has_one_key() {
         let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(old, new)| ((*old).to_owned(), (*new).to_owned())).collect()
         };

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_without_what_changes_from_run_to_run() {
+    fn names_are_compared_without_ids() {
         for (grouping, key, expected) in [
             (GroupBy::Pid, "train (100)", "train"),
             (GroupBy::Pid, "a (b) (7)", "a (b)"),

@@ -61,7 +61,10 @@ fn tenant_change<'a>(subject: &'a DiffSubject, key: &str) -> &'a RateChange {
 }
 
 fn assert_near(value: Option<f64>, expected: f64) {
-    assert!(value.is_some_and(|it| (it - expected).abs() <= 1e-9 * expected.abs()), "{value:?}");
+    assert!(
+        value.is_some_and(|actual| (actual - expected).abs() <= 1e-9 * expected.abs()),
+        "{value:?}"
+    );
 }
 
 #[test]
@@ -111,7 +114,7 @@ fn differences_of_tenants_sum_to_that_of_the_total() {
 }
 
 #[test]
-fn what_is_shorter_has_the_same_rates() {
+fn a_shorter_recording_has_the_same_rates() {
     let shorter =
         Broken { fabric: |row, number| (LINKED.fabric)(row, number) && number < 1600, ..LINKED };
     let unknown = Broken {
@@ -170,7 +173,7 @@ fn spans_of_one_recording_are_compared() {
 }
 
 #[test]
-fn who_is_in_one_only_is_new_or_gone_and_has_no_ratio() {
+fn a_tenant_of_one_side_is_new_or_gone_and_has_no_ratio() {
     let renamed = Broken {
         fabric: |row, number| {
             if row.pid == Some(200) {
@@ -199,7 +202,7 @@ fn who_is_in_one_only_is_new_or_gone_and_has_no_ratio() {
 }
 
 #[test]
-fn what_one_does_not_know_has_no_difference() {
+fn events_unknown_to_one_side_have_no_difference() {
     let without = Broken { fabric: |row, _| row.event != "page-faults", ..INTACT };
     let no_value = Broken {
         fabric: |row, _| {
@@ -231,7 +234,7 @@ fn what_one_does_not_know_has_no_difference() {
 }
 
 #[test]
-fn nothing_in_both_is_known() {
+fn zero_on_both_sides_is_known() {
     let nothing = Broken {
         fabric: |row, _| {
             row.value = row.value.map(|_| 0.0);
@@ -316,7 +319,8 @@ fn processes_of_two_recordings_are_compared_by_name() {
         let question = DiffQuestion { grouping: by, ..BY_CGROUP };
         let comparison = compare(&LINKED, &restarted, &question);
         let subject = &comparison.subjects[0];
-        let mut names_found: Vec<&str> = subject.tenants.iter().map(|it| it.key.as_str()).collect();
+        let mut names_found: Vec<&str> =
+            subject.tenants.iter().map(|subject_tenant| subject_tenant.key.as_str()).collect();
         names_found.sort_unstable();
         assert_eq!(names_found, names);
         for tenant in &subject.tenants {
@@ -368,14 +372,14 @@ fn judge_growth(
 }
 
 #[test]
-fn only_what_grew_by_more_than_allowed_and_than_its_error_fails() {
-    let both =
+fn only_growth_beyond_the_allowance_and_the_error_fails() {
+    let total_and_other =
         vec!["memory 0 in  Some(50.0)".to_owned(), "memory 0 in /other Some(200.0)".to_owned()];
-    assert_eq!(judge_growth(&LINKED, &GREW, 0.1, 0.01), (both.clone(), 0));
-    assert_eq!(judge_growth(&LINKED, &GREW, 0.6, 0.01), (both[1..].to_vec(), 0));
+    assert_eq!(judge_growth(&LINKED, &GREW, 0.1, 0.01), (total_and_other.clone(), 0));
+    assert_eq!(judge_growth(&LINKED, &GREW, 0.6, 0.01), (total_and_other[1..].to_vec(), 0));
     assert_eq!(judge_growth(&LINKED, &GREW, 2.5, 0.01), (vec![], 0));
     // 96 of 150 MB/s, and 48 of 96.
-    assert_eq!(judge_growth(&LINKED, &GREW, 0.1, 0.55), (both[..1].to_vec(), 0));
+    assert_eq!(judge_growth(&LINKED, &GREW, 0.1, 0.55), (total_and_other[..1].to_vec(), 0));
     assert_eq!(judge_growth(&LINKED, &GREW, 0.1, 0.65), (vec![], 0));
     assert_eq!(judge_growth(&GREW, &LINKED, 0.0, 0.0), (vec![], 0));
     assert_eq!(judge_growth(&LINKED, &WAVES, 0.01, 0.0), (vec![], 0));
@@ -424,7 +428,7 @@ fn json_lines_have_a_total_then_tenants_and_keep_null_apart_from_zero() {
 }
 
 #[test]
-fn text_has_the_answer_first_and_fits() {
+fn the_text_of_a_comparison_has_the_answer_first_and_fits() {
     let long = Broken {
         fabric: |row, number| {
             if row.pid == Some(200) {
@@ -441,7 +445,7 @@ fn text_has_the_answer_first_and_fits() {
         },
         ..LINKED
     };
-    let mut shown = Vec::new();
+    let mut texts = Vec::new();
     for (question, after) in [
         (BY_CGROUP, &GREW),
         (DiffQuestion { events: true, ..BY_CGROUP }, &long),
@@ -463,8 +467,8 @@ fn text_has_the_answer_first_and_fits() {
         }
         for width in [Some(80), None] {
             let style = TextStyle { ascii: false, width };
-            shown.push(text::render_text(&comparison, ["a.parquet", "b.parquet"], Some(3), style));
+            texts.push(text::render_text(&comparison, ["a.parquet", "b.parquet"], Some(3), style));
         }
     }
-    insta::assert_snapshot!("diff", shown.join("---\n"));
+    insta::assert_snapshot!("diff", texts.join("---\n"));
 }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_left_out() {
+    fn unknown_windows_are_left_out_of_the_variation() {
         assert_eq!(variation_of_windows(&[Some(7.0); 15]), None);
         assert_eq!(variation_of_windows(&[None; 320]), None);
         // A third of each batch, and the last six batches, are not known.

@@ -1,7 +1,7 @@
-//! Exports recordings: CSV, Arrow, OpenMetrics, Perfetto.
+//! Exports recordings: CSV, Arrow, Perfetto.
 //!
-//! One file per format. [`csv`] and [`ipc`] write any table unchanged; [`openmetrics`] and
-//! [`perfetto`] show `fabric` by link or event and by tenant ([`parts`], [`survey`]).
+//! One file per format. [`csv`] and [`ipc`] write any table unchanged; [`perfetto`] shows
+//! `fabric` by link or event and by tenant ([`parts`], [`survey`]).
 //!
 //! Guarantees: memory grows with the number of counters, tenants and names, not with the length of
 //! the recording: batches are read, written and dropped, and if a format needs another order, the
@@ -10,7 +10,6 @@
 
 pub mod csv;
 pub mod ipc;
-pub mod openmetrics;
 mod parts;
 pub mod perfetto;
 mod selection;

@@ -1,9 +1,8 @@
 //! Reads `fabric` as parts of counts: link or event, tenant, window, value.
 //!
-//! This is the only place that defines the tracks of Perfetto and the series of OpenMetrics. A
-//! [`CountDescription`] is the bytes over a link in one direction, or an event of a PMU instance
-//! with its filter, summed over all CPUs on which it is read. A [`ExportTenant`] is a cgroup with
-//! its container, pod and job, or a kind of owner other than task.
+//! This is the only place that defines the tracks of Perfetto. A [`CountDescription`] is the
+//! bytes over a link in one direction, or an event of a PMU instance with its filter, summed over all
+//! CPUs on which it is read. An [`ExportTenant`] is a cgroup, or a kind of owner other than task.
 //!
 //! Guarantee: names are escaped ([`printable`]), and equal names are one item.
 
@@ -14,7 +13,6 @@ use anyhow::Result;
 use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch};
 
 use super::SelectedRows;
-use crate::schema::cgroups::whole_job;
 use crate::schema::columns::{self, BitsColumn, WordColumn, nullable_value};
 use crate::schema::owner;
 use crate::tables::reader::{OpenTable, Recording};
@@ -22,15 +20,6 @@ use crate::text::printable;
 use crate::view::key::{self, GroupBy};
 use crate::view::links::Links;
 use crate::view::usage::UsageQuestion;
-
-/// How counters are grouped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Grain {
-    /// By link and direction; counters without a link by event.
-    Link,
-    /// By PMU instance, event and filter.
-    Event,
-}
 
 /// A count: a direction of a link, or an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,8 +33,6 @@ pub(super) struct CountDescription {
     /// Counts with equal values here are one quantity, on any link or PMU; tenants are ranked by
     /// it.
     pub quantity: [String; 2],
-    /// Labels that distinguish it from all others; no value is empty.
-    pub labels: Vec<(&'static str, String)>,
 }
 
 /// The owner of a part.
@@ -55,12 +42,6 @@ pub(super) struct ExportTenant {
     pub owner: String,
     /// Path of a task's cgroup, or another name of it if that is not known; empty for other owners.
     pub cgroup: String,
-    /// Container of the cgroup; empty if it is in none.
-    pub container: String,
-    /// Pod of the cgroup; empty if it is in none.
-    pub pod: String,
-    /// Job of the cgroup, without the step; empty if it is in none.
-    pub job: String,
 }
 
 impl ExportTenant {
@@ -104,7 +85,6 @@ impl TenantShare {
 /// All counts and tenants, without duplicates.
 #[derive(Debug)]
 pub(super) struct ExportNames {
-    grain: Grain,
     /// How tenants are grouped, if not by cgroup, and the columns that it needs.
     tenant_grouping: Option<(UsageQuestion<'static>, Vec<&'static str>)>,
     links: Links,
@@ -141,17 +121,10 @@ impl ExportNames {
     /// # Errors
     ///
     /// The plan in the metadata cannot be read.
-    pub(super) fn new(grain: Grain, fabric: &OpenTable) -> Result<Self> {
+    pub(super) fn new(fabric: &OpenTable) -> Result<Self> {
         let links = Links::from_metadata(fabric.metadata_pairs())?;
         let (counts, tenants) = (Interned::default(), Interned::default());
-        Ok(Self {
-            grain,
-            tenant_grouping: None,
-            links,
-            counts,
-            tenants,
-            count_by_counter: HashMap::new(),
-        })
+        Ok(Self { tenant_grouping: None, links, counts, tenants, count_by_counter: HashMap::new() })
     }
 
     /// Groups the tenants as the lines of a report are.
@@ -183,7 +156,6 @@ impl ExportNames {
         mut on_share: impl FnMut(&TenantShare) -> Result<()>,
     ) -> Result<()> {
         let Self {
-            grain,
             tenant_grouping: grouping_and_columns,
             links,
             counts: known_counts,
@@ -202,12 +174,12 @@ impl ExportNames {
                 .map(|(question, _)| key::FabricColumns::new(&batch, question));
             let key_columns_read = opened_columns.transpose()?;
             // Within a batch, dictionary keys identify a tenant without comparing strings.
-            let mut tenants: HashMap<[i64; 6], usize> = HashMap::new();
+            let mut tenants: HashMap<[i64; 3], usize> = HashMap::new();
             for row in 0..batch.num_rows() {
                 let id = columns.counter.value(row);
-                let count_index = *index_by_counter.entry(id).or_insert_with(|| {
-                    known_counts.intern(columns.describe_count(row, *grain, links))
-                });
+                let count_index = *index_by_counter
+                    .entry(id)
+                    .or_insert_with(|| known_counts.intern(columns.describe_count(row, links)));
                 let dictionary_keys = key_columns_read.as_ref().map_or_else(
                     || columns.tenant_keys(row),
                     |keyed_columns| keyed_columns.tenant_key(row),
@@ -217,11 +189,7 @@ impl ExportNames {
                     known_tenants.intern(match &key_columns_read {
                         Some(tenant_columns) if tenant.is_task() => {
                             let name = printable(&tenant_columns.line_key(row)).into_owned();
-                            ExportTenant {
-                                owner: tenant.owner,
-                                cgroup: name,
-                                ..ExportTenant::default()
-                            }
+                            ExportTenant { owner: tenant.owner, cgroup: name }
                         }
                         _ => tenant,
                     })
@@ -242,7 +210,7 @@ impl ExportNames {
 }
 
 /// The columns that are read.
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 12] = [
     "mono_ns",
     "window_ns",
     "counter",
@@ -253,9 +221,6 @@ const COLUMNS: [&str; 15] = [
     "owner",
     "cgroup_id",
     "cgroup",
-    "container",
-    "pod",
-    "job",
     "value",
     "total",
 ];
@@ -271,9 +236,6 @@ struct ShareColumns<'a> {
     owner: WordColumn<'a>,
     cgroup_id: BitsColumn<'a>,
     cgroup: WordColumn<'a>,
-    container: WordColumn<'a>,
-    pod: WordColumn<'a>,
-    job: WordColumn<'a>,
     value: &'a Float64Array,
     total: &'a Float64Array,
 }
@@ -292,15 +254,12 @@ impl<'a> ShareColumns<'a> {
             owner: words("owner")?,
             cgroup_id: columns::bits_column(batch, "cgroup_id")?,
             cgroup: words("cgroup")?,
-            container: words("container")?,
-            pod: words("pod")?,
-            job: words("job")?,
             value: columns::f64_column(batch, "value")?,
             total: columns::f64_column(batch, "total")?,
         })
     }
 
-    fn describe_count(&self, row: usize, grain: Grain, links: &Links) -> CountDescription {
+    fn describe_count(&self, row: usize, links: &Links) -> CountDescription {
         let text = |words: &WordColumn<'_>| printable_or_empty(words.get(row));
         let [pmu, event, filter, unit] =
             [&self.pmu, &self.event, &self.filter, &self.unit].map(text);
@@ -308,58 +267,34 @@ impl<'a> ShareColumns<'a> {
         let link = link.and_then(|(link_index, direction)| {
             Some((links.links.get(link_index)?, direction.direction_name()))
         });
-        let mut labels = Vec::new();
         if let Some((link, direction)) = link {
-            let kind_of_link = printable(&link.kind).into_owned();
-            let group = printable(&link.name).into_owned();
-            labels.extend([
-                ("link", group.clone()),
-                ("link_kind", kind_of_link.clone()),
-                ("direction", direction.to_owned()),
-            ]);
-            labels.extend(link.socket.map(|socket| ("socket", socket.to_string())));
-            if grain == Grain::Link {
-                let quantity = [kind_of_link, direction.to_owned()];
-                return CountDescription {
-                    group,
-                    name: direction.to_owned(),
-                    unit,
-                    quantity,
-                    labels,
-                };
-            }
+            let (group, name) = (printable(&link.name).into_owned(), direction.to_owned());
+            let quantity = [printable(&link.kind).into_owned(), direction.to_owned()];
+            return CountDescription { group, name, unit, quantity };
         }
-        let events = [("pmu", pmu.clone()), ("event", event.clone()), ("filter", filter.clone())];
-        labels.extend(events.into_iter().filter(|(_, value)| !value.is_empty()));
         let name = match filter.as_str() {
             "" => event.clone(),
             filter => format!("{event}[{filter}]"),
         };
-        CountDescription { group: pmu, name, quantity: [event, unit.clone()], unit, labels }
+        CountDescription { group: pmu, name, quantity: [event, unit.clone()], unit }
     }
 
     fn describe_tenant(&self, row: usize) -> ExportTenant {
         let owner = printable_or_empty(self.owner.get(row));
         let is_task = owner == owner::TASK;
-        let text_of_task =
-            |words: &WordColumn<'_>| printable_or_empty(words.get(row).filter(|_| is_task));
         let cgroup = match (is_task, self.cgroup.get(row), self.cgroup_id.get(row)) {
             (false, _, _) => String::new(),
             (true, Some(path), _) => printable(path).into_owned(),
             (true, None, Some(id)) => format!("(cgroup id {id})"),
             (true, None, None) => "(no cgroup)".to_owned(),
         };
-        let (container, pod) = (text_of_task(&self.container), text_of_task(&self.pod));
-        let job = whole_job(&text_of_task(&self.job)).to_owned();
-        ExportTenant { owner, cgroup, container, pod, job }
+        ExportTenant { owner, cgroup }
     }
 
-    fn tenant_keys(&self, row: usize) -> [i64; 6] {
+    fn tenant_keys(&self, row: usize) -> [i64; 3] {
         let cgroup = self.cgroup.dictionary_key(row);
         let id = if cgroup == -1 { self.cgroup_id.value_or_zero(row).cast_signed() } else { 0 };
-        let key = |words: &WordColumn<'_>| i64::from(words.dictionary_key(row));
-        let [container, pod, job] = [&self.container, &self.pod, &self.job].map(key);
-        [key(&self.owner), i64::from(cgroup), id, container, pod, job]
+        [self.owner.dictionary_key(row).into(), cgroup.into(), id]
     }
 }
 

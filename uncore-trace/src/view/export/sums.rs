@@ -299,13 +299,13 @@ mod tests {
             }
             counter.end_ns = end_ns;
         }
-        let mut found = Vec::new();
+        let mut collected = Vec::new();
         let mut take = |stretch: &RateStretch| {
             let rates = stretch.rates.clone();
             let rates = rates.map(|rates| {
                 (rates.total / 1e3, rates.lines.iter().map(|rate| rate / 1e3).collect())
             });
-            found.push((stretch.begin_ns / MS, stretch.end_ns / MS, rates));
+            collected.push((stretch.begin_ns / MS, stretch.end_ns / MS, rates));
             Ok::<(), Infallible>(())
         };
         let mut sums = StretchSums::for_counters(&counters, [2].into_iter(), 10 * MS);
@@ -325,12 +325,12 @@ mod tests {
             }
         }
         sums.finish(&mut take).unwrap();
-        found
+        collected
     }
 
     #[test]
     fn windows_that_do_not_agree_are_cut_at_each_others_ends() {
-        let found = stretches(&[
+        let joined = stretches(&[
             (0, 0, 10, Some([10.0, 0.0])),
             (0, 10, 20, Some([0.0, 20.0])),
             (0, 20, 30, Some([30.0, 0.0])),
@@ -338,7 +338,7 @@ mod tests {
             (1, 10, 30, Some([40.0, 20.0])),
         ]);
         assert_eq!(
-            found,
+            joined,
             [
                 (0, 10, Some((2.0, vec![2.0, 0.0]))),
                 (10, 20, Some((5.0, vec![2.0, 3.0]))),
@@ -349,23 +349,23 @@ mod tests {
 
     #[test]
     fn a_sum_with_an_unknown_part_is_not_known() {
-        let found = stretches(&[
+        let joined = stretches(&[
             (0, 0, 10, Some([10.0, 0.0])),
             (1, 0, 10, None),
             (0, 10, 20, Some([10.0, 0.0])),
             (1, 10, 20, Some([10.0, 0.0])),
         ]);
-        assert_eq!(found, [(0, 10, None), (10, 20, Some((2.0, vec![2.0, 0.0])))]);
+        assert_eq!(joined, [(0, 10, None), (10, 20, Some((2.0, vec![2.0, 0.0])))]);
     }
 
     #[test]
     fn a_counter_that_is_off_adds_nothing_and_is_not_waited_for() {
         let mut windows: Vec<Given> =
-            (0..500).map(|at| (0, at * 10, at * 10 + 10, Some([10.0, 0.0]))).collect();
+            (0..500).map(|index| (0, index * 10, index * 10 + 10, Some([10.0, 0.0]))).collect();
         windows.extend([(1, 0, 10, Some([0.0, 10.0])), (1, 4900, 5000, Some([0.0, 100.0]))]);
-        let found = stretches(&windows);
-        assert_eq!(found.len(), 500);
-        for (begin, _, rates) in found {
+        let joined = stretches(&windows);
+        assert_eq!(joined.len(), 500);
+        for (begin, _, rates) in joined {
             let b = if begin == 0 || begin >= 4900 { 1.0 } else { 0.0 };
             assert_eq!(rates, Some((1.0 + b, vec![1.0, b])), "{begin}");
         }
@@ -374,20 +374,28 @@ mod tests {
     #[test]
     fn a_counter_that_is_waited_for_in_vain_makes_the_sum_unknown() {
         let mut windows: Vec<Given> =
-            (0..500).map(|at| (0, at * 10, at * 10 + 10, Some([10.0, 0.0]))).collect();
+            (0..500).map(|index| (0, index * 10, index * 10 + 10, Some([10.0, 0.0]))).collect();
         windows.extend([(1, 0, 10, Some([0.0, 10.0])), (1, 10, 5000, Some([0.0, 4990.0]))]);
-        let found = stretches(&windows);
-        let known = |at: i64| {
-            found.iter().find(|(begin, end, _)| (*begin..*end).contains(&at)).unwrap().2.clone()
+        let joined = stretches(&windows);
+        let rates_at = |time_ns: i64| {
+            joined
+                .iter()
+                .find(|(begin, end, _)| (*begin..*end).contains(&time_ns))
+                .unwrap()
+                .2
+                .clone()
         };
         let all = Some((2.0, vec![1.0, 1.0]));
-        assert_eq!((known(5), known(15), known(2000), known(4990)), (all.clone(), None, None, all));
+        assert_eq!(
+            (rates_at(5), rates_at(15), rates_at(2000), rates_at(4990)),
+            (all.clone(), None, None, all)
+        );
     }
 
     proptest! {
         /// Windows of counters that begin and end at any time, all with values.
         #[test]
-        fn nothing_is_lost_and_the_lines_sum_to_the_total(
+        fn values_are_kept_and_the_lines_sum_to_the_total(
             lengths in prop::collection::vec(prop::collection::vec(1_i64..40, 1..20), 1..4),
             begins in prop::collection::vec(0_i64..30, 4),
         ) {
@@ -401,10 +409,10 @@ mod tests {
                 }
             }
             let given: f64 = windows.iter().flat_map(|(_, _, _, values)| values.unwrap()).sum();
-            let found = stretches(&windows);
+            let joined = stretches(&windows);
             let mut sum = 0.0;
-            let mut end = found[0].0;
-            for (from, to, rates) in found {
+            let mut end = joined[0].0;
+            for (from, to, rates) in joined {
                 prop_assert_eq!(from, end);
                 end = to;
                 let Some((total, lines)) = rates else { continue };

@@ -63,8 +63,8 @@ impl SurveyedCounter {
 
 impl ExportSurvey {
     /// Reads every row. A task has a line of its own if it is among the `top` largest sums of the
-    /// quantity over all links and PMUs; other owners always have one. `on_share` gets the rows
-    /// too. `names` has none yet.
+    /// quantity over all links and PMUs; other owners always have one. `names` has
+    /// none yet.
     ///
     /// # Errors
     ///
@@ -73,7 +73,6 @@ impl ExportSurvey {
         fabric: &SelectedRows<'_>,
         mut names: ExportNames,
         top: usize,
-        mut on_share: impl FnMut(&TenantShare),
     ) -> Result<Self> {
         let mut counters: BTreeMap<i32, SurveyedCounter> = BTreeMap::new();
         let mut sums: HashMap<(usize, usize), f64> = HashMap::new();
@@ -86,7 +85,6 @@ impl ExportSurvey {
                 .add_window(share);
             *sums.entry((share.count_index, share.tenant)).or_default() +=
                 share.value.unwrap_or(0.0);
-            on_share(share);
             Ok(())
         })?;
         let largest = largest_tenants(&names, &sums, top);
@@ -199,7 +197,6 @@ fn largest_tenants(
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::Grain;
     use super::*;
     use crate::schema::fabric;
     use crate::view::sample::{Broken, INTACT, SampleRecording};
@@ -210,10 +207,9 @@ mod tests {
         let recording = sample.open();
         let table = recording.open_table(&fabric::TABLE).unwrap();
         let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
-        let names = ExportNames::new(Grain::Link, &table).unwrap();
+        let names = ExportNames::new(&table).unwrap();
         let survey =
-            ExportSurvey::read_fabric(&SelectedRows::new(&table, &span), names, top, |_| {})
-                .unwrap();
+            ExportSurvey::read_fabric(&SelectedRows::new(&table, &span), names, top).unwrap();
         assert_eq!(survey.counters[&1].end_ns - survey.counters[&1].begin_ns, 3_000_000_000);
         let name = |line: &TenantOrOthers| match line {
             TenantOrOthers::Tenant(tenant) => survey.names.tenants()[*tenant].display_name(),

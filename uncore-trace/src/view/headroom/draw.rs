@@ -244,7 +244,7 @@ mod tests {
     use crate::view::sample::{sample_link, sample_peak};
 
     #[test]
-    fn the_table_says_how_full_and_by_whom() {
+    fn the_table_of_links_has_their_load_and_fillers() {
         let (links, ways) = headrooms_of(&LOADED);
         let text = render_table(&ways, &links, TextStyle::default());
         let expected = "\
@@ -279,7 +279,7 @@ peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
     }
 
     #[test]
-    fn programs_get_numbers_and_null() {
+    fn json_lines_have_numbers_and_null() {
         let (links, mut ways) = headrooms_of(&LOADED);
         let text = write_json_lines(&ways, &links, "cgroup").unwrap();
         let object: serde_json::Value = serde_json::from_str(&text).unwrap();

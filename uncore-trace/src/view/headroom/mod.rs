@@ -257,7 +257,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn time_near_the_peak_and_who_filled_it() {
+    fn a_link_has_its_time_near_the_peak_and_its_fillers() {
         let (links, headrooms) = headrooms_of(&LOADED);
         let [headroom] = headrooms.as_slice() else { panic!("{headrooms:#?}") };
         assert_eq!((headroom.link_index, headroom.direction), (0, Direction::In));
@@ -283,7 +283,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_long_window_of_one_link_is_not_one_of_the_other() {
+    fn a_long_window_of_one_link_leaves_the_other_as_it_is() {
         let link_of = |counter| Link {
             counters: vec![LinkCounter { counter, direction: Direction::In }],
             ..sample_link(vec![sample_peak(PeakSource::Sysfs, 100e6)])
@@ -305,7 +305,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn without_a_peak_nothing_is_said_of_full() {
+    fn without_a_peak_no_time_near_it_is_given() {
         let no_peak = Broken {
             metadata: |pairs| {
                 pairs.insert(metadata::PLAN.to_owned(), sample_plan(vec![sample_link(Vec::new())]));

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_written_short() {
         for (value, text) in [
             (0.0, "0"),
             (-0.0, "0"),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_ends_the_element() {
+    fn no_name_ends_the_script_element() {
         let name = "</script><img src=x onerror=alert(1)>&amp;<!--\u{2028}\u{2029}\u{1b}[2J\"\\";
         let text = json_of(|json| json.write_value(name));
         assert!(!text.contains(['<', '>', '&', '\u{2028}', '\u{2029}', '\u{1b}']), "{text}");
@@ -226,8 +226,8 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_keep_four_digits(value in prop::num::f64::NORMAL | prop::num::f64::ZERO) {
-            let found: f64 = serde_json::from_str(&format_number(Some(value))).unwrap();
-            prop_assert!((found - value).abs() <= value.abs() * 5.001e-4, "{value} {found}");
+            let parsed_number: f64 = serde_json::from_str(&format_number(Some(value))).unwrap();
+            prop_assert!((parsed_number - value).abs() <= value.abs() * 5.001e-4, "{value} {parsed_number}");
         }
 
         #[test]

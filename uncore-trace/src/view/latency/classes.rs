@@ -144,17 +144,17 @@ mod tests {
         let [quiet, busy] = classes.split_in_halves().unwrap();
         assert_eq!((quiet.windows, busy.windows), (3, 4));
         assert!((busy.other_bytes - 110.0).abs() < 1e-9 && quiet.other_bytes == 0.0);
-        let mut one = RateClasses::default();
+        let mut one_class = RateClasses::default();
         for _ in 0..9 {
-            one.add(&window(1.0, 5.0));
+            one_class.add(&window(1.0, 5.0));
         }
-        assert_eq!(one.split_in_halves(), None);
+        assert_eq!(one_class.split_in_halves(), None);
         assert_eq!(RateClasses::default().split_in_halves(), None);
     }
 
     proptest! {
         #[test]
-        fn parts_sum_to_what_was_added(
+        fn parts_of_classes_sum_to_their_windows(
             windows in prop::collection::vec((0.0..1e12, prop_oneof![Just(0.0), 0.0..1e12]), 1..80),
             from in 0.0..1e12,
         ) {

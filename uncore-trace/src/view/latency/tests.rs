@@ -49,11 +49,11 @@ fn with_two(pairs: &mut BTreeMap<String, String>, change: impl FnOnce(&mut serde
 /// second block of ten windows `/other` reads much, and the latency is higher.
 fn window(number: usize) -> (f64, f64, f64) {
     let is_more = number.is_multiple_of(4);
-    let own = if is_more { 640e3 } else { 320e3 };
+    let own_bytes = if is_more { 640e3 } else { 320e3 };
     match (number / 10 % 2 == 1, is_more) {
-        (true, _) => (own, 480e3, 148.0),
-        (false, true) => (own, 16e3, 130.0),
-        (false, false) => (own, 16e3, 100.0),
+        (true, _) => (own_bytes, 480e3, 148.0),
+        (false, true) => (own_bytes, 16e3, 130.0),
+        (false, false) => (own_bytes, 16e3, 100.0),
     }
 }
 
@@ -106,10 +106,12 @@ fn assert_near(value: Option<f64>, expected: f64) {
 }
 
 /// Ratio of sums over the wanted windows, and their number.
-fn pooled_latency(wanted: impl Fn(usize) -> bool) -> (f64, u64) {
+fn pooled_latency(is_selected: impl Fn(usize) -> bool) -> (f64, u64) {
     let (mut total_ns, mut reads, mut windows) = (0.0, 0.0, 0);
-    for (own, other, ns) in (0..WINDOWS as usize).filter(|number| wanted(*number)).map(window) {
-        let count = (own + other + 2.0 * OTHER_VALUE) / 64.0;
+    for (own_bytes, other_bytes, ns) in
+        (0..WINDOWS as usize).filter(|number| is_selected(*number)).map(window)
+    {
+        let count = (own_bytes + other_bytes + 2.0 * OTHER_VALUE) / 64.0;
         (total_ns, reads, windows) = (total_ns + count * ns, reads + count, windows + 1);
     }
     (total_ns / reads, windows)
@@ -117,8 +119,8 @@ fn pooled_latency(wanted: impl Fn(usize) -> bool) -> (f64, u64) {
 
 #[test]
 fn a_tenant_waits_longer_with_others_busy() {
-    let found = latencies_of(&WAITS, &by_cgroup());
-    let [latency] = found.as_slice() else { panic!("{found:#?}") };
+    let tenant_latencies = latencies_of(&WAITS, &by_cgroup());
+    let [latency] = tenant_latencies.as_slice() else { panic!("{tenant_latencies:#?}") };
     assert_eq!((latency.link.as_str(), latency.metric.as_str()), ("memory 0", "mem_read_latency"));
     assert_eq!((latency.overall.windows, latency.unknown_windows), (WINDOWS as u64, 0));
     assert_near(latency.overall.value, pooled_latency(|_| true).0);
@@ -137,12 +139,12 @@ fn a_tenant_waits_longer_with_others_busy() {
     assert_near(latency.tenants[0].latency_difference(), 148.0 - expected);
 
     // `/other` uses the link only in its own blocks, where its latency is that with others busy.
-    let other = &latency.tenants[1];
-    let [quiet, busy] = other.split.unwrap();
-    assert_eq!(other.used.windows, 150);
+    let second_tenant = &latency.tenants[1];
+    let [quiet, busy] = second_tenant.split.unwrap();
+    assert_eq!(second_tenant.used.windows, 150);
     assert_near(quiet.value, 148.0);
     assert_near(busy.value, 148.0);
-    assert!(quiet.windows > busy.windows && busy.windows >= MIN_WINDOWS, "{other:?}");
+    assert!(quiet.windows > busy.windows && busy.windows >= MIN_WINDOWS, "{second_tenant:?}");
 }
 
 #[test]
@@ -155,10 +157,10 @@ fn a_formula_may_have_the_time_and_a_link_several_latencies() {
         },
         ..WAITS
     };
-    let found = latencies_of(&clocked, &by_cgroup());
-    let names: Vec<&str> = found.iter().map(|latency| latency.metric.as_str()).collect();
+    let tenant_latencies = latencies_of(&clocked, &by_cgroup());
+    let names: Vec<&str> = tenant_latencies.iter().map(|latency| latency.metric.as_str()).collect();
     assert_eq!(names, ["mem_read_latency", "other"]);
-    let (waits, clocked) = (found[0].overall, found[1].overall);
+    let (waits, clocked) = (tenant_latencies[0].overall, tenant_latencies[1].overall);
     // Bytes per ns, over all windows.
     let rate = waits.own_per_s / 1e9;
     assert_near(clocked.value, waits.value.unwrap() / 64.0 / rate);
@@ -166,14 +168,14 @@ fn a_formula_may_have_the_time_and_a_link_several_latencies() {
 
 /// Others move 240 kB in every second window, and `more` in the windows in between.
 fn alternates(row: &mut fabric::Row<'_>, number: usize, more: f64) -> bool {
-    let (own, _, ns) = window(number / 8);
+    let (own_bytes, _, ns) = window(number / 8);
     let is_even = (number / 8).is_multiple_of(2);
-    set_window(row, (own, if is_even { 240e3 } else { 240e3 + more }, ns));
+    set_window(row, (own_bytes, if is_even { 240e3 } else { 240e3 + more }, ns));
     true
 }
 
 #[test]
-fn too_few_windows_and_others_who_are_always_as_busy_say_nothing() {
+fn few_windows_or_equally_busy_others_give_no_split() {
     let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     let tenant = latencies_of(&WAITS, &short).remove(0).tenants.remove(0);
     assert_eq!((tenant.used.windows, tenant.split), (30, None));
@@ -209,11 +211,11 @@ fn windows_that_are_not_known_are_in_no_part() {
         },
         ..WAITS
     };
-    let mut found = latencies_of(&gaps, &by_cgroup());
+    let mut tenant_latencies = latencies_of(&gaps, &by_cgroup());
     // The same for a latency that shares no counter with the link.
-    let other = found.pop().unwrap();
-    let latency = found.remove(0);
-    assert_eq!((other.unknown_windows, other.overall.windows), (100, 200));
+    let unlinked_latency = tenant_latencies.pop().unwrap();
+    let latency = tenant_latencies.remove(0);
+    assert_eq!((unlinked_latency.unknown_windows, unlinked_latency.overall.windows), (100, 200));
     assert_eq!((latency.unknown_windows, latency.overall.windows), (100, 200));
     let [quiet, busy] = latency.tenants[0].split.unwrap();
     assert_eq!((quiet.windows, busy.windows), (150, 50));
@@ -222,7 +224,7 @@ fn windows_that_are_not_known_are_in_no_part() {
 }
 
 #[test]
-fn without_a_latency_or_tenants_there_is_nothing_to_say() {
+fn without_a_latency_or_tenants_there_are_no_latencies() {
     assert_eq!(latencies_of(&INTACT, &by_cgroup()), []);
     assert_eq!(latencies_of(&WAITS, &UsageQuestion { grouping: GroupBy::Pmu, ..by_cgroup() }), []);
     assert_eq!(text::render_text(&[], GroupBy::Cgroup, None, TextStyle::default()), "");
@@ -239,13 +241,13 @@ fn without_a_latency_or_tenants_there_is_nothing_to_say() {
 }
 
 #[test]
-fn text_fits_and_says_that_it_is_no_cause() {
-    let found = latencies_of(&WAITS, &by_cgroup());
+fn the_text_of_latencies_fits_and_claims_no_cause() {
+    let tenant_latencies = latencies_of(&WAITS, &by_cgroup());
     let mut shown = Vec::new();
     for width in (60..160).step_by(7).chain([80]) {
         for ascii in [false, true] {
             let style = TextStyle { ascii, width: Some(width) };
-            let text = text::render_text(&found, GroupBy::Cgroup, None, style);
+            let text = text::render_text(&tenant_latencies, GroupBy::Cgroup, None, style);
             assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
             assert!(!text.contains('\u{1b}') && (text.is_ascii() || !ascii), "{text}");
             assert!(text.replace('\n', " ").contains("(correlation, not cause)"), "{text}");
@@ -254,7 +256,12 @@ fn text_fits_and_says_that_it_is_no_cause() {
             }
         }
     }
-    shown.push(text::render_text(&found, GroupBy::Cgroup, Some(1), TextStyle::default()));
+    shown.push(text::render_text(
+        &tenant_latencies,
+        GroupBy::Cgroup,
+        Some(1),
+        TextStyle::default(),
+    ));
     let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     shown.push(text::render_text(
         &latencies_of(&WAITS, &short),
@@ -266,7 +273,7 @@ fn text_fits_and_says_that_it_is_no_cause() {
 }
 
 #[test]
-fn json_lines_have_everybody_first_and_null_for_what_is_not_known() {
+fn json_lines_have_the_overall_line_first_and_null_for_unknown() {
     let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     for (question, is_known) in [(by_cgroup(), true), (short, false)] {
         let text = json::write_json_lines(&latencies_of(&WAITS, &question), GroupBy::Cgroup, true)

@@ -72,9 +72,9 @@ fn busy(live: &mut LiveFrames, halves: std::ops::Range<i64>) {
     live.add_fabric(&batch(&rows)).unwrap();
 }
 
-fn screen(live: &LiveFrames, by: GroupBy) -> LiveScreen {
+fn screen(live: &LiveFrames, grouping: GroupBy) -> LiveScreen {
     live.last_screen(&ScreenOptions {
-        grouping: by,
+        grouping,
         watched_index: 0,
         filter: "",
         within: None,
@@ -89,7 +89,7 @@ fn linked() -> LiveFrames {
     )
 }
 
-fn near(value: Option<f64>, expected: f64) {
+fn assert_near(value: Option<f64>, expected: f64) {
     assert!(
         value.is_some_and(|value| (value - expected).abs() < 1e-6 * expected),
         "{value:?} {expected}"
@@ -104,16 +104,16 @@ fn parts_of_tenants_sum_to_the_link() {
     assert_eq!(live.frame_count(), 2);
     for by in GROUPINGS {
         let screen = screen(&live, by);
-        near(screen.links[0].in_per_s, 200.0);
+        assert_near(screen.links[0].in_per_s, 200.0);
         assert_eq!(screen.links[0].out_per_s, None);
-        near(screen.links[0].full.map(|full| full.part), 0.8);
-        near(Some(screen.owners.iter().map(|line| line.link_per_s.unwrap()).sum()), 200.0);
-        near(Some(screen.owners.iter().filter_map(|line| line.share).sum()), 1.0);
+        assert_near(screen.links[0].full.map(|full| full.part), 0.8);
+        assert_near(Some(screen.owners.iter().map(|line| line.link_per_s.unwrap()).sum()), 200.0);
+        assert_near(Some(screen.owners.iter().filter_map(|line| line.share).sum()), 1.0);
     }
     let cgroups = screen(&live, GroupBy::Cgroup);
     let first = &cgroups.owners[0];
     assert_eq!((first.name.as_str(), first.owner.as_str()), ("/a", "task"));
-    near(first.confidence, (0.9 * 50.0 + 0.5 * 20.0) / 70.0);
+    assert_near(first.confidence, (0.9 * 50.0 + 0.5 * 20.0) / 70.0);
     assert_eq!(first.history, [Some(140.0), Some(140.0)]);
     let within = ScreenOptions {
         grouping: GroupBy::Pid,
@@ -138,13 +138,13 @@ fn a_window_longer_than_a_frame_is_one_frame() {
     busy(&mut live, 1..4);
     assert_eq!(live.frame_count(), 2);
     let screen = screen(&live, GroupBy::Cgroup);
-    near(screen.links[0].in_per_s, 200.0);
+    assert_near(screen.links[0].in_per_s, 200.0);
     assert_eq!(screen.links[0].history.len(), 2);
-    near(screen.owners[0].share, 0.7);
+    assert_near(screen.owners[0].share, 0.7);
 }
 
 #[test]
-fn what_has_no_value_is_not_known() {
+fn a_window_without_a_value_is_not_known() {
     let mut live = linked();
     busy(&mut live, 1..3);
     live.add_fabric(&batch(&[
@@ -204,12 +204,12 @@ fn events_are_shown_where_there_is_no_link() {
     let screen = screen(&live, GroupBy::Cgroup);
     assert_eq!(screen.links[0].name, "read_bytes");
     assert_eq!(screen.groups.len(), 1);
-    near(screen.links[0].per_s, 200.0);
+    assert_near(screen.links[0].per_s, 200.0);
     assert_eq!(screen.links[0].full, None);
 }
 
 #[test]
-fn memory_is_bounded() {
+fn frames_and_owners_are_bounded() {
     let mut live = linked();
     for half in 1..(2 * FRAMES as i64 + 40) {
         busy(&mut live, half..half + 1);
@@ -221,7 +221,7 @@ fn memory_is_bounded() {
     busy(&mut live, 1003..1004);
     let lines = screen(&live, GroupBy::Pid).owners;
     assert!(lines.len() <= OWNERS + 1, "{}", lines.len());
-    near(
+    assert_near(
         Some(lines.iter().map(|line| line.link_per_s.unwrap()).sum()),
         2.0 * (2.0 * OWNERS as f64 - 1.0),
     );

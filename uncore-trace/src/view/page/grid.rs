@@ -138,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_sum_to_the_window(
+        fn times_of_buckets_sum_to_the_window(
             window in 1_i64..50, most in 1_usize..60, begin in 0_i64..900, length in 1_i64..300,
         ) {
             let grid = grid(1000, 2000, Some(window), most);

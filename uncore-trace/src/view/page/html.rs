@@ -27,7 +27,7 @@ mod tests {
     use super::PAGE;
 
     #[test]
-    fn the_page_is_whole_and_loads_nothing() {
+    fn the_page_of_a_recording_is_whole_and_loads_no_resource() {
         checks::is_whole_and_loads_nothing(&PAGE);
     }
 }

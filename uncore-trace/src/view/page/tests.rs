@@ -28,7 +28,7 @@ fn data(page: &str) -> Value {
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
 }
 
-fn of(broken: &Broken, by: GroupBy) -> Value {
+fn page_data(broken: &Broken, by: GroupBy) -> Value {
     data(&page(&SampleRecording::new(false, broken).open(), UsageQuestion::grouped_by(by), TENANTS))
 }
 
@@ -90,8 +90,8 @@ fn plot<'a>(data: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn areas_sum_to_the_mean_and_what_is_not_known_is_null() {
-    let data = of(&PHASES, GroupBy::Cgroup);
+fn areas_sum_to_the_mean_and_unknown_buckets_are_null() {
+    let data = page_data(&PHASES, GroupBy::Cgroup);
     assert_eq!(data["time"]["count"], 300);
     assert_eq!(data["time"]["bucket"], 0.01);
     for (name, per_second, gap) in [("memory 0 in", 64e6, true), ("page-faults", 3000.0, false)] {
@@ -154,14 +154,17 @@ fn few_buckets_keep_the_sum_and_the_highest_window() {
 
 #[test]
 fn an_interval_is_a_part_of_the_value() {
-    let data = of(&PHASES, GroupBy::Cgroup);
+    let data = page_data(&PHASES, GroupBy::Cgroup);
     let area = &plot(&data, "page-faults")["areas"][0];
     // 27 % at a confidence of 0.5.
     for (name, expected) in [("low", 73.0), ("high", 127.0), ("confidence", 50.0)] {
-        assert!(column(&area[name]).iter().all(|it| *it == Some(expected)), "{name}");
+        assert!(
+            column(&area[name]).iter().all(|bucket_value| *bucket_value == Some(expected)),
+            "{name}"
+        );
     }
     // By PMU, nothing was divided.
-    let by_pmu = of(&PHASES, GroupBy::Pmu);
+    let by_pmu = page_data(&PHASES, GroupBy::Pmu);
     let area = &plot(&by_pmu, "page-faults")["areas"][0];
     assert_eq!(column(&area["low"])[0], Some(100.0));
     assert_eq!(by_pmu["tenants"][0][0], "test_pmu_0");
@@ -169,7 +172,7 @@ fn an_interval_is_a_part_of_the_value() {
 
 #[test]
 fn a_link_has_its_peak_and_its_answer() {
-    let data = of(&PHASES, GroupBy::Cgroup);
+    let data = page_data(&PHASES, GroupBy::Cgroup);
     let memory = plot(&data, "memory 0 in");
     assert_eq!(memory["peak"]["rate"].as_f64(), Some(128e6));
     assert_eq!(memory["peak"]["source"], "sysfs: 16 GT/s x4");
@@ -181,7 +184,7 @@ fn a_link_has_its_peak_and_its_answer() {
             "memory 0 (in) was 77 % full on average and 500 % at most, for 1.01 s above 80 %."
         ])
     );
-    let events = of(&INTACT, GroupBy::Cgroup);
+    let events = page_data(&INTACT, GroupBy::Cgroup);
     assert_eq!(
         events["answer"][0],
         "/tenant\\u{1b}[2J had 50 % (37 to 63 %) of page-faults and 50 % (37 to 63 %) of read_bytes."
@@ -216,7 +219,11 @@ fn a_part_of_the_time_has_its_own_buckets() {
     let data = data(&page(&sample.open(), question, TENANTS));
     assert_eq!((&data["time"]["begin"], &data["time"]["end"]), (&2.0.into(), &2.5.into()));
     assert_eq!(data["time"]["count"], 50);
-    assert!(column(&plot(&data, "memory 0 in")["mean"]).iter().all(|it| *it == Some(128e6)));
+    assert!(
+        column(&plot(&data, "memory 0 in")["mean"])
+            .iter()
+            .all(|bucket_value| *bucket_value == Some(128e6))
+    );
 }
 
 #[test]

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_0() {
+    fn an_unknown_bucket_is_not_0() {
         let total = total(&[Some(50.0), None, None, None, Some(50.0), Some(50.0)]);
         assert_eq!(means(&total), [Some(1.0), None, Some(1.0), None]);
         let known: Vec<_> = (0..4).map(|bucket| total.bucket_known_fraction(bucket)).collect();

@@ -20,19 +20,19 @@ fn rolled(sample: &SampleRecording, mut summer: RollupSummer) -> Vec<RecordBatch
     let table = sample.open().open_table(&fabric::TABLE).unwrap();
     summer.read_metadata(table.metadata_pairs()).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
-    let mut found = Vec::new();
+    let mut batches = Vec::new();
     for batch in table.scan_columns(&columns).unwrap() {
         summer.add_fabric(0, &batch.unwrap()).unwrap();
-        found.extend(
+        batches.extend(
             std::iter::from_fn(|| summer.close_complete_window(WallTimeSource::Recorded))
                 .map(|rows| rows.batch),
         );
     }
-    found.extend(
+    batches.extend(
         std::iter::from_fn(|| summer.close_oldest_window(WallTimeSource::Recorded))
             .map(|rows| rows.batch),
     );
-    found
+    batches
 }
 
 fn sums(batches: &[RecordBatch], column: &str) -> f64 {
@@ -50,16 +50,16 @@ fn fabric_sum(sample: &SampleRecording) -> f64 {
 }
 
 #[test]
-fn all_shares_are_in_it_whatever_the_window() {
+fn a_roll_up_has_all_shares_whatever_its_window() {
     let sample = SampleRecording::new(false, &INTACT);
     let expected = fabric_sum(&sample);
     assert!(expected > 0.0);
     for (windows, owners) in [(100, 100), (7, 100), (100, 1), (WINDOWS + 1, 1)] {
         let rolled = rolled(&sample, summer(windows, owners));
-        let found = sums(&rolled, "value");
+        let value_sums = sums(&rolled, "value");
         assert!(
-            (found - expected).abs() < expected * 1e-12,
-            "{windows} {owners}: {found} {expected}"
+            (value_sums - expected).abs() < expected * 1e-12,
+            "{windows} {owners}: {value_sums} {expected}"
         );
     }
 }
@@ -73,17 +73,17 @@ fn shares_of_a_counter_and_window_sum_to_its_total_and_lie_in_their_intervals() 
             (reals("value"), reals("total"), reals("low"), reals("high"));
         let events = columns::word_column(&batch, "event").unwrap();
         let pmus = columns::word_column(&batch, "pmu").unwrap();
-        let mut of: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
+        let mut sums_and_totals: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
         for row in 0..batch.num_rows() {
             let Some(value) = nullable_value(&values, row) else { continue };
             let key = (events.get(row).unwrap().to_owned(), pmus.get(row).unwrap().to_owned());
-            let sum = of.entry(key).or_insert((0.0, totals.value(row)));
+            let sum = sums_and_totals.entry(key).or_insert((0.0, totals.value(row)));
             sum.0 += value;
             assert!(lows.value(row) <= value && value <= highs.value(row));
             assert!(highs.value(row) <= totals.value(row));
         }
-        assert!(!of.is_empty());
-        for (counter, (sum, total)) in of {
+        assert!(!sums_and_totals.is_empty());
+        for (counter, (sum, total)) in sums_and_totals {
             assert!((sum - total).abs() <= total * 1e-9, "{counter:?}: {sum} {total}");
         }
     }
@@ -129,13 +129,16 @@ fn windows_without_a_value_are_not_in_the_known_time() {
     };
     let sample = SampleRecording::new(false, &broken);
     let all = rolled(&sample, summer(1000, 100));
-    let mut known = BTreeSet::new();
+    let mut known_times = BTreeSet::new();
     for batch in &all {
         let array: &Int64Array = columns::typed_column(batch, "known_ns").unwrap();
-        known.extend(array.values().iter().copied());
+        known_times.extend(array.values().iter().copied());
     }
-    assert!(known.contains(&(WINDOWS / 2 * WINDOW)), "{known:?}");
-    assert!(known.iter().all(|known| *known > 0 && *known <= WINDOWS * WINDOW), "{known:?}");
+    assert!(known_times.contains(&(WINDOWS / 2 * WINDOW)), "{known_times:?}");
+    assert!(
+        known_times.iter().all(|known| *known > 0 && *known <= WINDOWS * WINDOW),
+        "{known_times:?}"
+    );
 }
 
 #[test]
@@ -203,7 +206,7 @@ fn a_peak_of_both_directions_is_there_where_no_other_is_known() {
 }
 
 #[test]
-fn a_window_has_the_wall_time_of_its_rows_or_of_the_clock_as_it_is() {
+fn a_window_has_the_wall_time_of_its_rows_or_of_the_current_clock() {
     let sample = SampleRecording::new(false, &INTACT);
     let table = sample.open().open_table(&fabric::TABLE).unwrap();
     let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
@@ -232,11 +235,15 @@ fn written(summer: &mut RollupSummer, is_end: bool) -> Vec<(i64, i64, i64)> {
     };
     let mut all = Vec::new();
     while let Some(RollupRows { batch, .. }) = next(summer) {
-        let of = |name| columns::i64_column(&batch, name).unwrap();
+        let int_column = |name| columns::i64_column(&batch, name).unwrap();
         let total = columns::f64_column(&batch, "total").unwrap();
-        assert_eq!(of("window_ns").values().iter().max(), Some(&WINDOW));
+        assert_eq!(int_column("window_ns").values().iter().max(), Some(&WINDOW));
         all.extend((0..batch.num_rows()).map(|row| {
-            (of("mono_ns").value(row), of("known_ns").value(row), total.value(row).round() as i64)
+            (
+                int_column("mono_ns").value(row),
+                int_column("known_ns").value(row),
+                total.value(row).round() as i64,
+            )
         }));
     }
     all
@@ -282,7 +289,7 @@ fn row(counter: i32, end: i64, length: i64, count: f64) -> RecordBatch {
 }
 
 #[test]
-fn a_row_that_is_longer_than_a_window_is_spread_and_each_window_is_written_once() {
+fn a_row_longer_than_a_window_is_spread_over_windows_written_once() {
     let mut summer = summer(1, 100);
     let mut add = |counter, end, length, count| {
         summer.add_fabric(0, &row(counter, end, length, count)).unwrap();

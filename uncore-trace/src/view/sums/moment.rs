@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_window_of_one_link_is_not_one_of_the_other() {
+    fn a_long_window_of_one_link_leaves_the_other_as_it_is() {
         let mut moments = Moments::new(2);
         assert_eq!(moments.begin_moment(20), None);
         moments.add_row(0, Window::new(20, 10, 10), Some(7), Some(5.0));

@@ -247,13 +247,13 @@ mod tests {
     fn time(windows: &[(i32, i64, i64, bool)]) -> CountedTime {
         let mut time = CountedTime::default();
         for &(counter, begin, end, is_known) in windows {
-            let known = if is_known { end - begin } else { 0 };
-            time.add_window(counter, Window::new(end, end - begin, known), &());
+            let counted_ns = if is_known { end - begin } else { 0 };
+            time.add_window(counter, Window::new(end, end - begin, counted_ns), &());
         }
         time
     }
 
-    fn known(windows: &[(i32, i64, i64, bool)]) -> f64 {
+    fn known_time_ns(windows: &[(i32, i64, i64, bool)]) -> f64 {
         time(windows).whole_time().known_ns()
     }
 
@@ -261,24 +261,24 @@ mod tests {
     fn time_without_a_value_is_in_no_rate() {
         // The middle third of two counters is not known.
         let mut windows = Vec::new();
-        for at in 0..30 {
+        for window in 0..30 {
             for counter in [3, 7] {
-                windows.push((counter, at * 10, at * 10 + 10, !(10..20).contains(&at)));
+                windows.push((counter, window * 10, window * 10 + 10, !(10..20).contains(&window)));
             }
         }
-        assert!((known(&windows) - 200.0).abs() < 1e-9);
+        assert!((known_time_ns(&windows) - 200.0).abs() < 1e-9);
         assert_eq!(time(&windows).window_count(), 20);
         assert!(time(&windows).has_all());
         // One of them is not known at all.
         let half: Vec<_> = windows.iter().map(|&(c, b, e, _)| (c, b, e, c == 3)).collect();
-        assert!((known(&half) - 150.0).abs() < 1e-9);
+        assert!((known_time_ns(&half) - 150.0).abs() < 1e-9);
         assert!(!time(&half).has_all());
     }
 
     #[test]
     fn a_counter_that_was_off_leaves_the_time_as_it_is() {
         let windows = [(0, 0, 10, true), (1, 0, 10, true), (0, 10, 20, true), (0, 20, 30, true)];
-        assert!((known(&windows) - 30.0).abs() < 1e-9);
+        assert!((known_time_ns(&windows) - 30.0).abs() < 1e-9);
     }
 
     #[test]
@@ -299,10 +299,10 @@ mod tests {
             let mut union = [false; 100];
             for (begin, length) in &windows {
                 covered.add_span(*begin, begin + length, |from, to| new += to - from);
-                (*begin..begin + length).for_each(|at| union[at as usize] = true);
+                (*begin..begin + length).for_each(|position| union[position as usize] = true);
             }
-            prop_assert_eq!(new as usize, union.iter().filter(|it| **it).count());
-            prop_assert!(covered.0.windows(2).all(|two| two[0].1 < two[1].0), "{:?}", covered);
+            prop_assert_eq!(new as usize, union.iter().filter(|is_covered| **is_covered).count());
+            prop_assert!(covered.0.windows(2).all(|pair| pair[0].1 < pair[1].0), "{:?}", covered);
         }
     }
 }

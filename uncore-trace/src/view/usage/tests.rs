@@ -14,7 +14,7 @@ fn sums(usage: &Usage) -> Vec<f64> {
 #[test]
 fn spans_that_meet_divide_the_recording() {
     let sample = SampleRecording::new(false, &INTACT);
-    let of = |from: Option<&str>, to: Option<&str>| {
+    let page_faults_between = |from: Option<&str>, to: Option<&str>| {
         let moment = |text: Option<&str>| text.map(|text| text.parse().unwrap());
         let question = UsageQuestion {
             begin: moment(from),
@@ -23,14 +23,18 @@ fn spans_that_meet_divide_the_recording() {
         };
         sums(&usage(&sample.open(), &question).unwrap())
     };
-    let whole = of(None, None);
-    assert_eq!(whole[1].to_bits(), (WINDOWS as f64 * 640_000.0).to_bits());
+    let whole_sums = page_faults_between(None, None);
+    assert_eq!(whole_sums[1].to_bits(), (WINDOWS as f64 * 640_000.0).to_bits());
     for at in ["0.995s", "1s", "1.0000001", "2995ms"] {
-        let (first, rest) = (of(None, Some(at)), of(Some(at), None));
+        let (first, rest) =
+            (page_faults_between(None, Some(at)), page_faults_between(Some(at), None));
         let parts = first.iter().zip(&rest).map(|(first, rest)| first + rest);
-        assert_eq!(parts.collect::<Vec<_>>(), whole, "{at}");
+        assert_eq!(parts.collect::<Vec<_>>(), whole_sums, "{at}");
     }
-    assert_eq!(of(Some("1s"), Some("1010ms"))[1].to_bits(), 640_000.0_f64.to_bits());
+    assert_eq!(
+        page_faults_between(Some("1s"), Some("1010ms"))[1].to_bits(),
+        640_000.0_f64.to_bits()
+    );
 }
 
 #[test]
@@ -46,13 +50,13 @@ fn any_number_of_threads_has_the_same_sums() {
     };
     for sample in [SampleRecording::new(false, &INTACT), SampleRecording::new(false, &broken)] {
         for by in GroupBy::ALL {
-            let of = |threads| {
+            let sums_with = |threads| {
                 sum_in_threads(&sample.open(), &UsageQuestion::grouped_by(by), threads).unwrap()
             };
-            let one = of(1);
-            assert!(one.events.len() > 1, "{by:?}");
+            let with_one_thread = sums_with(1);
+            assert!(with_one_thread.events.len() > 1, "{by:?}");
             for threads in [2, 3, 9] {
-                assert_eq!(of(threads), one, "{by:?} in {threads} threads");
+                assert_eq!(sums_with(threads), with_one_thread, "{by:?} in {threads} threads");
             }
         }
     }
@@ -89,8 +93,8 @@ fn intervals(
     let part = |part: f64| (part * 1000.0).round() / 1000.0;
     let line = |line: &ReportLine| {
         let interval = line.value_interval(event);
-        let parts =
-            interval.map(|it| (part(it.low / line.sum.value), part(it.high / line.sum.value)));
+        let parts = interval
+            .map(|bounds| (part(bounds.low / line.sum.value), part(bounds.high / line.sum.value)));
         (line.key.clone(), parts)
     };
     event.lines.iter().map(line).collect()
@@ -169,7 +173,7 @@ fn lines_of_whole_cgroups_have_the_confidence_of_the_cgroup() {
 }
 
 #[test]
-fn cgroups_roll_up() {
+fn cgroups_hold_all_below_them() {
     let broken = Broken {
         fabric: |row, _| {
             row.cgroup = row.cgroup.map(|path| if path == "/other" { "/a/b/c" } else { "/a/b/d" });
@@ -290,7 +294,7 @@ proptest! {
             prop_assert!((heat - total).abs() <= total * 1e-9, "{by:?}: {heat} of {total}");
             let counted: u64 = lines().map(|line| line.sum.rows + line.sum.missing).sum();
             prop_assert_eq!(counted as usize, inside().count(), "{:?}", by);
-            for (event, line) in usage.events.iter().flat_map(|it| it.lines.iter().map(move |line| (it, line))) {
+            for (event, line) in usage.events.iter().flat_map(|event_usage| event_usage.lines.iter().map(move |line| (event_usage, line))) {
                 let claims = line.sum.confidence.claims > 0 || !by.has_owner();
                 let Some(Interval { low, high }) = line.value_interval(event) else {
                     prop_assert!(line.sum.rows == 0 || !claims, "{line:?}");
@@ -317,15 +321,15 @@ fn rows_in_any_order_are_all_counted() {
 
 /// The row of a window without a value has no owner, and makes the window unknown for all owners.
 #[test]
-fn what_is_not_known_of_a_window_is_not_known_of_any_owner() {
+fn an_unknown_window_is_unknown_for_every_owner() {
     let dir = tempfile::tempdir().unwrap();
     let mut rows: Vec<Drawn> = (1..=32).map(|end| (end, 0, 0, 0, 0, Some(1.0))).collect();
     rows[7] = (8, 0, 0, 5, 0, None);
     let usage =
         usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
     let line = usage.events[0].lines.iter().find(|line| line.owner == "task").unwrap();
-    let known: Vec<bool> = line.heat.step_values().map(|step| step.is_some()).collect();
-    assert_eq!(known.iter().position(|known| !known), Some(7));
+    let is_step_known: Vec<bool> = line.heat.step_values().map(|step| step.is_some()).collect();
+    assert_eq!(is_step_known.iter().position(|known| !known), Some(7));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::Prepared;
+use super::PreparedComparison;
 use super::recordings::Arrangement;
 use crate::bench::stats::Summary;
 use crate::lab::mixes::Mix;
@@ -19,7 +19,7 @@ pub(super) const FLOOR: &str = "floor";
 
 /// The output of the comparison.
 #[derive(Debug, Deserialize)]
-pub(super) struct Compared {
+pub(super) struct ComparisonOutput {
     /// By [`Cell::label`].
     pub figures: BTreeMap<String, Figure>,
     /// Fraction of the time of the CPUs near a counter that the recorder used.
@@ -79,7 +79,7 @@ pub(super) struct Cell {
 
 impl Cell {
     /// Identifies the cell of a method and window in a mix.
-    pub(super) fn label(method: &str, window: &str) -> String {
+    pub(super) fn cell_label(method: &str, window: &str) -> String {
         format!("{method} {window}")
     }
 }
@@ -87,39 +87,40 @@ impl Cell {
 impl Bin {
     /// The sum of two bins.
     #[must_use]
-    pub(super) fn and(self, other: Self) -> Self {
+    pub(super) fn merged_with(self, bin: Self) -> Self {
         Self {
-            rows: self.rows + other.rows,
-            said: self.said + other.said,
-            right: self.right + other.right,
+            rows: self.rows + bin.rows,
+            said: self.said + bin.said,
+            right: self.right + bin.right,
         }
     }
 
     /// Mean confidence, and fraction of rows that are right.
-    pub(super) fn means(self) -> (f64, f64) {
+    pub(super) fn calibration_means(self) -> (f64, f64) {
         let rows = self.rows as f64;
         (self.said / rows, self.right / rows)
     }
 
     /// Difference between mean confidence and fraction that is right.
-    fn off(self) -> f64 {
-        let (said, right) = self.means();
-        (said - right).abs()
+    fn calibration_error(self) -> f64 {
+        let (mean_confidence, right_fraction) = self.calibration_means();
+        (mean_confidence - right_fraction).abs()
     }
 }
 
 /// Root mean square of these differences, weighted by rows.
-pub(super) fn rms(bins: &[Bin]) -> Option<f64> {
+pub(super) fn rms_calibration_error(bins: &[Bin]) -> Option<f64> {
     let rows: u64 = bins.iter().map(|bin| bin.rows).sum();
-    let some = bins.iter().filter(|bin| bin.rows > 0);
-    let squares: f64 = some.map(|bin| bin.rows as f64 * bin.off().powi(2)).sum();
+    let filled_bins = bins.iter().filter(|bin| bin.rows > 0);
+    let squares: f64 =
+        filled_bins.map(|bin| bin.rows as f64 * bin.calibration_error().powi(2)).sum();
     (rows > 0).then(|| (squares / rows as f64).sqrt())
 }
 
 /// The largest difference of a bin with enough rows.
-pub(super) fn largest(bins: &[Bin]) -> Option<f64> {
-    let enough = bins.iter().filter(|bin| bin.rows >= ENOUGH);
-    enough.map(|bin| bin.off()).max_by(f64::total_cmp)
+pub(super) fn largest_calibration_error(bins: &[Bin]) -> Option<f64> {
+    let large_bins = bins.iter().filter(|bin| bin.rows >= ENOUGH);
+    large_bins.map(|bin| bin.calibration_error()).max_by(f64::total_cmp)
 }
 
 /// The cells of a mix.
@@ -127,10 +128,10 @@ pub(super) fn of_mix(
     arrangement: Arrangement,
     mix: &Mix,
     python: &Path,
-    made: &Prepared,
+    prepared: &PreparedComparison,
 ) -> Result<Vec<Cell>> {
-    let Compared { figures, recorder, correlations } = made.compared(python)?;
-    let correlation = Summary::of(correlations);
+    let ComparisonOutput { figures, recorder, correlations } = prepared.run_comparison(python)?;
+    let correlation = Summary::from_values(correlations);
     Ok(figures
         .into_iter()
         .filter_map(|(label, figure)| {
@@ -153,8 +154,11 @@ mod tests {
             right: right * rows as f64,
         };
         let bins = [bin(3000, 0.5, 0.7), bin(0, 0.0, 0.0), bin(1000, 0.9, 0.9), bin(10, 0.1, 0.9)];
-        assert!((rms(&bins[..3]).unwrap() - 0.2 * 0.75_f64.sqrt()).abs() < 1e-9);
-        assert!((largest(&bins).unwrap() - 0.2).abs() < 1e-9);
-        assert_eq!((rms(&[]), largest(&bins[3..])), (None, None));
+        assert!((rms_calibration_error(&bins[..3]).unwrap() - 0.2 * 0.75_f64.sqrt()).abs() < 1e-9);
+        assert!((largest_calibration_error(&bins).unwrap() - 0.2).abs() < 1e-9);
+        assert_eq!(
+            (rms_calibration_error(&[]), largest_calibration_error(&bins[3..])),
+            (None, None)
+        );
     }
 }

@@ -17,10 +17,10 @@ use serde::Serialize;
 use serde_json::json;
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use self::figures::{Cell, Compared};
+use self::figures::{Cell, ComparisonOutput};
 use self::recordings::Arrangement;
-use self::tables::View;
-use crate::command::quietly;
+use self::tables::ArrangementView;
+use crate::command::run_quietly;
 use crate::lab::mixes::{self, Mix};
 use crate::{setup, target};
 
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     seed: Vec<u64>,
     /// All seeds from A to B - 1
-    #[arg(long, value_name = "A..B", value_parser = range)]
+    #[arg(long, value_name = "A..B", value_parser = parse_seed_range)]
     seeds: Option<Range<u64>>,
     /// Where the recorder runs: on a CPU of its own (housekeeping), among the tenants (shared), or
     /// both in turn; witness: on a CPU of its own, while core PMUs count misses
@@ -81,7 +81,7 @@ enum Arrangements {
 }
 
 impl Arrangements {
-    fn each(self) -> &'static [Arrangement] {
+    fn chosen_arrangements(self) -> &'static [Arrangement] {
         match self {
             Self::Housekeeping => &[Arrangement::Housekeeping],
             Self::Shared => &[Arrangement::Shared],
@@ -100,7 +100,7 @@ impl Args {
     }
 }
 
-fn range(text: &str) -> Result<Range<u64>, String> {
+fn parse_seed_range(text: &str) -> Result<Range<u64>, String> {
     let bounds =
         text.split_once("..").and_then(|(begin, end)| Some(begin.parse().ok()?..end.parse().ok()?));
     let range = bounds.filter(|range: &Range<u64>| !range.is_empty());
@@ -109,7 +109,7 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 
 /// The whole result.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+struct AttributionReport<'a> {
     date: String,
     command: String,
     seeds: &'a [u64],
@@ -121,28 +121,34 @@ struct Report<'a> {
 pub(super) fn run(args: &Args) -> Result<()> {
     let chosen: Vec<&Mix> = match args.mixes.as_slice() {
         [] => mixes::ALL.iter().collect(),
-        names => names.iter().map(|name| mixes::find(name)).collect::<Result<_>>()?,
+        names => names.iter().map(|name| mixes::find_mix(name)).collect::<Result<_>>()?,
     };
     let scratch = tempfile::tempdir().context("cannot make a scratch directory")?;
     let data = args.data.as_deref().unwrap_or(scratch.path());
     let seeds = args.all_seeds();
-    let failed = record(args, &chosen, &seeds, data);
+    let failed = record_missing(args, &chosen, &seeds, data);
     if !args.record_only {
-        compare(args, &chosen, &seeds, data)?;
+        compare_methods(args, &chosen, &seeds, data)?;
     }
     ensure!(failed == 0, "{failed} times a guest or a recording in it failed; see above");
     Ok(())
 }
 
 /// Records what is missing; reports failures and returns their number.
-fn record(args: &Args, chosen: &[&Mix], seeds: &[u64], data: &Path) -> usize {
+fn record_missing(args: &Args, chosen: &[&Mix], seeds: &[u64], data: &Path) -> usize {
     let mut failed = 0;
     for &seed in seeds {
-        for &arrangement in args.arrangement.each() {
-            let done =
-                recordings::complete(data, arrangement, chosen, seed, args.seconds, args.verbose);
+        for &arrangement in args.arrangement.chosen_arrangements() {
+            let done = recordings::record_missing_mixes(
+                data,
+                arrangement,
+                chosen,
+                seed,
+                args.seconds,
+                args.verbose,
+            );
             if let Err(error) = done {
-                eprintln!("seed {seed}, {}: {error:#}", arrangement.name());
+                eprintln!("seed {seed}, {}: {error:#}", arrangement.dir_name());
                 failed += 1;
             }
         }
@@ -151,36 +157,38 @@ fn record(args: &Args, chosen: &[&Mix], seeds: &[u64], data: &Path) -> usize {
 }
 
 /// Divides all recordings, compares, and prints.
-fn compare(args: &Args, chosen: &[&Mix], seeds: &[u64], data: &Path) -> Result<()> {
-    let python = setup::python()?;
+fn compare_methods(args: &Args, chosen: &[&Mix], seeds: &[u64], data: &Path) -> Result<()> {
+    let python = setup::readers_python()?;
     let bin = match &args.bin {
         Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
-        None => target::release()?,
+        None => target::release_binary()?,
     };
     let mut cells = Vec::new();
-    for &arrangement in args.arrangement.each() {
+    for &arrangement in args.arrangement.chosen_arrangements() {
         for mix in chosen {
-            let place = |&seed: &u64| recordings::dataset(data, arrangement, seed, mix);
-            let there: Vec<PathBuf> = seeds.iter().map(place).collect();
-            let there: Vec<_> = there.into_iter().filter(|it| recordings::is_there(it)).collect();
-            if there.is_empty() {
+            let dataset_of_seed =
+                |&seed: &u64| recordings::dataset_dir(data, arrangement, seed, mix);
+            let datasets: Vec<PathBuf> = seeds.iter().map(dataset_of_seed).collect();
+            let complete_datasets: Vec<_> =
+                datasets.into_iter().filter(|dataset| recordings::is_complete(dataset)).collect();
+            if complete_datasets.is_empty() {
                 continue;
             }
-            let made = divide(args, &there, &bin)?;
-            cells.extend(figures::of_mix(arrangement, mix, &python, &made)?);
-            eprintln!("{} {}: compared", arrangement.name(), mix.name);
+            let prepared = divide_recordings(args, &complete_datasets, &bin)?;
+            cells.extend(figures::of_mix(arrangement, mix, &python, &prepared)?);
+            eprintln!("{} {}: compared", arrangement.dir_name(), mix.name);
         }
     }
-    let report = Report {
+    let report = AttributionReport {
         date: jiff::Zoned::now().strftime("%Y-%m-%d").to_string(),
-        command: command(args),
+        command: reproducing_command(args),
         seeds,
         seconds: args.seconds,
         cells,
     };
-    for &arrangement in args.arrangement.each() {
-        let view = View { cells: &report.cells, arrangement, mixes: chosen };
-        print!("{}", tables::markdown(&report, view, &args.methods, &args.windows));
+    for &arrangement in args.arrangement.chosen_arrangements() {
+        let view = ArrangementView { cells: &report.cells, arrangement, mixes: chosen };
+        print!("{}", tables::render_tables(&report, view, &args.methods, &args.windows));
     }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report).context("writing JSON")?;
@@ -190,7 +198,7 @@ fn compare(args: &Args, chosen: &[&Mix], seeds: &[u64], data: &Path) -> Result<(
 }
 
 /// The command that makes the same recordings and tables again.
-fn command(args: &Args) -> String {
+fn reproducing_command(args: &Args) -> String {
     let mut words = vec!["cargo xtask bench attribution".to_owned()];
     words.extend(args.seed.iter().map(|seed| format!("--seed {seed}")));
     words.extend(args.seeds.iter().map(|Range { start, end }| format!("--seeds {start}..{end}")));
@@ -202,44 +210,48 @@ fn command(args: &Args) -> String {
 
 /// The tables of a mix, in a directory that is removed after the comparison.
 #[derive(Debug)]
-struct Prepared {
+struct PreparedComparison {
     task: serde_json::Value,
     dir: tempfile::TempDir,
 }
 
 /// Divides recordings of a mix by every method in every window.
-fn divide(args: &Args, there: &[PathBuf], bin: &Path) -> Result<Prepared> {
+fn divide_recordings(
+    args: &Args,
+    recording_dirs: &[PathBuf],
+    bin: &Path,
+) -> Result<PreparedComparison> {
     let dir = tempfile::tempdir().context("cannot make a scratch directory")?;
     let mut datasets = Vec::new();
-    for (number, dataset) in there.iter().enumerate() {
-        let (mut made, mut reports) = (serde_json::Map::new(), serde_json::Map::new());
+    for (number, dataset) in recording_dirs.iter().enumerate() {
+        let (mut divided_tables, mut reports) = (serde_json::Map::new(), serde_json::Map::new());
         for method in &args.methods {
             for window in &args.windows {
                 let file = dir.path().join(format!("{number}-{method}-{window}.parquet"));
                 let mut command = Command::new(bin);
                 command.arg("attribute").arg(dataset.join("run")).arg("-o").arg(&file);
                 command.args(["--method", method, "--interval", window]);
-                quietly(&mut command)?;
+                run_quietly(&mut command)?;
                 let mut command = Command::new(bin);
                 command.args(["report", "--by", "cgroup", "--json"]).arg(&file);
                 let report = file.with_extension("json");
-                fs::write(&report, quietly(&mut command)?)
+                fs::write(&report, run_quietly(&mut command)?)
                     .with_context(|| format!("cannot write {}", report.display()))?;
-                made.insert(Cell::label(method, window), json!(file));
-                reports.insert(Cell::label(method, window), json!(report));
+                divided_tables.insert(Cell::cell_label(method, window), json!(file));
+                reports.insert(Cell::cell_label(method, window), json!(report));
             }
         }
-        let counters = recordings::counters(dataset)?;
+        let counters = recordings::expected_counts(dataset)?;
         datasets.push(
-            json!({ "dir": dataset, "counters": counters, "made": made, "reports": reports }),
+            json!({ "dir": dataset, "counters": counters, "made": divided_tables, "reports": reports }),
         );
     }
-    Ok(Prepared { task: json!({ "datasets": datasets }), dir })
+    Ok(PreparedComparison { task: json!({ "datasets": datasets }), dir })
 }
 
-impl Prepared {
+impl PreparedComparison {
     /// Runs the comparison.
-    fn compared(&self, python: &Path) -> Result<Compared> {
+    fn run_comparison(&self, python: &Path) -> Result<ComparisonOutput> {
         let task = self.dir.path().join("task.json");
         let text = serde_json::to_vec(&self.task).context("cannot write the task")?;
         fs::write(&task, text).with_context(|| format!("cannot write {}", task.display()))?;
@@ -258,15 +270,15 @@ mod tests {
 
     #[test]
     fn a_range_of_seeds_ends_before_its_end() {
-        assert_eq!(range("100..120").unwrap().count(), 20);
+        assert_eq!(parse_seed_range("100..120").unwrap().count(), 20);
         for wrong in ["100", "2..1", "1..1", "a..b"] {
-            assert!(range(wrong).is_err(), "{wrong}");
+            assert!(parse_seed_range(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn figures_are_those_known_by_hand() {
-        let Ok(python) = setup::python() else {
+        let Ok(python) = setup::readers_python() else {
             eprintln!("skipped: run `cargo xtask setup` for Python");
             return;
         };

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use uncore_trace_ebpf::stamp::workspace_root;
 
 use crate::lab;
-use crate::lab::machine::Machine;
-use crate::lab::mixes::{Mix, Planned};
+use crate::lab::machine::LabMachine;
+use crate::lab::mixes::{Mix, PlannedMix};
 use crate::lab::witness;
 
 /// Where the recorder runs.
@@ -29,7 +29,7 @@ pub(super) enum Arrangement {
 
 impl Arrangement {
     /// Names the directory.
-    pub(super) fn name(self) -> &'static str {
+    pub(super) fn dir_name(self) -> &'static str {
         match self {
             Self::Housekeeping => "housekeeping",
             Self::Shared => "shared",
@@ -39,7 +39,7 @@ impl Arrangement {
 
     /// Options for the recording's own `fabric`, which is not used here: estimating rates and
     /// writing a window for each tick would keep an emulated CPU busy all the time.
-    fn options(self) -> &'static [&'static str] {
+    fn recorder_options(self) -> &'static [&'static str] {
         match self {
             Self::Housekeeping => &["--interval", "100ms", "--method", "residency"],
             Self::Shared => &["--interval", "1ms"],
@@ -50,11 +50,11 @@ impl Arrangement {
     }
 
     /// The machine for a mix; `None` if it is recorded only in the other arrangement.
-    fn machine(self, mix: &Mix) -> Option<&'static str> {
-        match (self, mix.machine()) {
+    fn machine_name(self, mix: &Mix) -> Option<&'static str> {
+        match (self, mix.machine_name()) {
             (Self::Housekeeping | Self::Witness, None) => Some("grace-housekeeping"),
             (Self::Shared, None) => Some("grace-mixes"),
-            (Self::Housekeeping | Self::Witness, own) => own,
+            (Self::Housekeeping | Self::Witness, mix_machine) => mix_machine,
             (Self::Shared, Some(_)) => None,
         }
     }
@@ -66,18 +66,18 @@ const OF_A_GUEST: usize = 3;
 const MIX: &str = "mix.json";
 
 /// Where a mix's recording is.
-pub(super) fn dataset(data: &Path, arrangement: Arrangement, seed: u64, mix: &Mix) -> PathBuf {
-    data.join(arrangement.name()).join(seed.to_string()).join(mix.name)
+pub(super) fn dataset_dir(data: &Path, arrangement: Arrangement, seed: u64, mix: &Mix) -> PathBuf {
+    data.join(arrangement.dir_name()).join(seed.to_string()).join(mix.name)
 }
 
 /// Whether the recording exists and is complete.
-pub(super) fn is_there(dataset: &Path) -> bool {
+pub(super) fn is_complete(dataset: &Path) -> bool {
     dataset.join(MIX).exists()
 }
 
 /// Records the missing mixes, some of them in one guest. After an error, those that could be
 /// recorded are kept.
-pub(super) fn complete(
+pub(super) fn record_missing_mixes(
     data: &Path,
     arrangement: Arrangement,
     mixes: &[&Mix],
@@ -87,43 +87,46 @@ pub(super) fn complete(
 ) -> Result<()> {
     let mut by_machine: BTreeMap<&str, Vec<(&Mix, PathBuf)>> = BTreeMap::new();
     for mix in mixes {
-        let place = dataset(data, arrangement, seed, mix);
-        if let Some(machine) = arrangement.machine(mix).filter(|_| !is_there(&place)) {
-            by_machine.entry(machine).or_default().push((mix, place));
+        let destination = dataset_dir(data, arrangement, seed, mix);
+        if let Some(machine) = arrangement.machine_name(mix).filter(|_| !is_complete(&destination))
+        {
+            by_machine.entry(machine).or_default().push((mix, destination));
         }
     }
     let guests = by_machine
         .iter()
         .flat_map(|(name, mixes)| mixes.chunks(OF_A_GUEST).map(move |mixes| (*name, mixes)));
     let of_guest = |(name, mixes): (&str, &[(&Mix, PathBuf)])| {
-        let machine = Machine::read(&workspace_root().join("tests/lab"), name)?;
-        let plan = |(mix, place): &(&Mix, PathBuf)| {
-            let planned = mix.plan(&machine, seed, seconds * 1000, arrangement.options())?;
+        let machine = LabMachine::read(&workspace_root().join("tests/lab"), name)?;
+        let plan = |(mix, destination): &(&Mix, PathBuf)| {
+            let planned =
+                mix.plan_recording(&machine, seed, seconds * 1000, arrangement.recorder_options())?;
             let planned = match arrangement {
                 Arrangement::Witness => planned.with_misses(&machine, seed)?,
                 _ => planned,
             };
-            Ok((planned, place.clone()))
+            Ok((planned, destination.clone()))
         };
-        let planned: Vec<(Planned, PathBuf)> = mixes.iter().map(plan).collect::<Result<_>>()?;
-        record(&machine, &planned, seed, verbose)
+        let planned: Vec<(PlannedMix, PathBuf)> = mixes.iter().map(plan).collect::<Result<_>>()?;
+        record_in_guest(&machine, &planned, seed, verbose)
     };
     let done: Vec<Result<()>> = guests.map(of_guest).collect();
     done.into_iter().collect()
 }
 
 /// Records in one guest.
-fn record(
-    machine: &Machine,
-    planned: &[(Planned, PathBuf)],
+fn record_in_guest(
+    machine: &LabMachine,
+    planned: &[(PlannedMix, PathBuf)],
     seed: u64,
     verbose: bool,
 ) -> Result<()> {
     let steps: Vec<_> = planned.iter().map(|(planned, _)| planned.step.clone()).collect();
-    lab::record(machine, &steps, verbose, |results| {
-        let kept = planned.iter().map(|(planned, place)| {
+    lab::record_steps(machine, &steps, verbose, |results| {
+        let kept = planned.iter().map(|(planned, destination)| {
             let name = &planned.step.name;
-            keep(&results.join(name), place, planned, seed).with_context(|| format!("mix {name}"))
+            move_results(&results.join(name), destination, planned, seed)
+                .with_context(|| format!("mix {name}"))
         });
         let kept: Vec<Result<()>> = kept.collect();
         kept.into_iter().collect()
@@ -131,34 +134,44 @@ fn record(
 }
 
 /// Moves the results of a step to their place.
-fn keep(from: &Path, to: &Path, planned: &Planned, seed: u64) -> Result<()> {
-    let result = read(&from.join("result.json"))?;
-    let log = fs::read_to_string(from.join("log.txt")).unwrap_or_default();
+fn move_results(
+    results_dir: &Path,
+    destination_dir: &Path,
+    planned: &PlannedMix,
+    seed: u64,
+) -> Result<()> {
+    let result = read_json(&results_dir.join("result.json"))?;
+    let log = fs::read_to_string(results_dir.join("log.txt")).unwrap_or_default();
     let exit = result["exit"].as_i64();
     // 1: recorded, with losses, which are in the tables.
     ensure!(matches!(exit, Some(0 | 1)), "the recording ended with {exit:?}: {}", log.trim());
-    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    fs::create_dir_all(destination_dir)
+        .with_context(|| format!("cannot make {}", destination_dir.display()))?;
     for name in ["run", "truth.bin", "cgroups.json", "log.txt"] {
-        let (from, to) = (from.join(name), to.join(name));
-        if to.is_dir() {
-            fs::remove_dir_all(&to).with_context(|| format!("cannot remove {}", to.display()))?;
+        let (result_path, destination_path) = (results_dir.join(name), destination_dir.join(name));
+        if destination_path.is_dir() {
+            fs::remove_dir_all(&destination_path)
+                .with_context(|| format!("cannot remove {}", destination_path.display()))?;
         }
         // The two may be on different file systems.
-        crate::command::quietly(std::process::Command::new("mv").args([&from, &to]))?;
+        crate::command::run_quietly(
+            std::process::Command::new("mv").args([&result_path, &destination_path]),
+        )?;
     }
-    let Planned { step, counters } = planned;
-    let about = json!({ "seed": seed, "work": step.work, "counters": counters });
-    let text = serde_json::to_string_pretty(&about).context("cannot write JSON")?;
+    let PlannedMix { step, counters } = planned;
+    let mix_description = json!({ "seed": seed, "work": step.work, "counters": counters });
+    let text = serde_json::to_string_pretty(&mix_description).context("cannot write JSON")?;
     // Last, because this file marks the recording as complete.
-    fs::write(to.join(MIX), text).with_context(|| format!("cannot write {}", to.display()))
+    fs::write(destination_dir.join(MIX), text)
+        .with_context(|| format!("cannot write {}", destination_dir.display()))
 }
 
 /// The counts that the counters of a recording must have.
-pub(super) fn counters(dataset: &Path) -> Result<Value> {
-    Ok(read(&dataset.join(MIX))?["counters"].take())
+pub(super) fn expected_counts(dataset: &Path) -> Result<Value> {
+    Ok(read_json(&dataset.join(MIX))?["counters"].take())
 }
 
-fn read(path: &Path) -> Result<Value> {
+fn read_json(path: &Path) -> Result<Value> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("{} is no JSON", path.display()))

@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use tempfile::NamedTempFile;
 
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 /// A device of `null_blk`.
 const NULL: &str = "/dev/nullb0";
@@ -24,12 +24,12 @@ const BYTES: u64 = 256 << 20;
 #[derive(Debug)]
 pub(super) struct Disk {
     path: PathBuf,
-    made: Made,
+    origin: DiskOrigin,
 }
 
 /// How the device was made.
 #[derive(Debug)]
-enum Made {
+enum DiskOrigin {
     /// It was there.
     Nothing,
     /// The module was loaded.
@@ -47,15 +47,16 @@ impl Disk {
     pub(super) fn new() -> Result<Self> {
         let null = Path::new(NULL);
         if null.exists() {
-            return Ok(Self { path: null.to_owned(), made: Made::Nothing });
+            return Ok(Self { path: null.to_owned(), origin: DiskOrigin::Nothing });
         }
-        let no_module = match quietly(Command::new("modprobe").args(["null_blk", "nr_devices=1"])) {
-            Ok(_) if null.exists() => {
-                return Ok(Self { path: null.to_owned(), made: Made::Module });
-            }
-            Ok(_) => format!("null_blk made no {NULL}"),
-            Err(_) => "the kernel has no null_blk".to_owned(),
-        };
+        let no_module =
+            match run_quietly(Command::new("modprobe").args(["null_blk", "nr_devices=1"])) {
+                Ok(_) if null.exists() => {
+                    return Ok(Self { path: null.to_owned(), origin: DiskOrigin::Module });
+                }
+                Ok(_) => format!("null_blk made no {NULL}"),
+                Err(_) => "the kernel has no null_blk".to_owned(),
+            };
         Self::in_memory().with_context(|| format!("{no_module}, and no loop device can be made"))
     }
 
@@ -64,26 +65,26 @@ impl Disk {
             .with_context(|| format!("cannot make a file in {MEMORY}"))?;
         // Written completely: a hole has no pages to copy.
         let zeros = vec![0; 1 << 20];
-        let mut to = file.as_file();
+        let mut writer = file.as_file();
         for _ in 0..BYTES / zeros.len() as u64 {
-            std::io::Write::write_all(&mut to, &zeros)
+            std::io::Write::write_all(&mut writer, &zeros)
                 .with_context(|| format!("cannot fill a file in {MEMORY}"))?;
         }
         let mut command = Command::new("losetup");
-        let name = quietly(command.args(["--find", "--show", "--read-only"]).arg(file.path()))?;
-        Ok(Self { path: name.trim().into(), made: Made::Loop { _file: file } })
+        let name = run_quietly(command.args(["--find", "--show", "--read-only"]).arg(file.path()))?;
+        Ok(Self { path: name.trim().into(), origin: DiskOrigin::Loop { _file: file } })
     }
 
     /// The device.
-    pub(super) fn path(&self) -> &PathBuf {
+    pub(super) fn device_path(&self) -> &PathBuf {
         &self.path
     }
 
     /// A short description.
-    pub(super) fn about(&self) -> &'static str {
-        match self.made {
-            Made::Nothing | Made::Module => "a device of null_blk",
-            Made::Loop { .. } => {
+    pub(super) fn description(&self) -> &'static str {
+        match self.origin {
+            DiskOrigin::Nothing | DiskOrigin::Module => "a device of null_blk",
+            DiskOrigin::Loop { .. } => {
                 "a loop device on a file in memory, since the kernel has no null_blk"
             }
         }
@@ -93,10 +94,12 @@ impl Disk {
 impl Drop for Disk {
     #[expect(clippy::print_stderr, reason = "drop has no other way to say so")]
     fn drop(&mut self) {
-        let removed = match self.made {
-            Made::Nothing => return,
-            Made::Module => quietly(Command::new("modprobe").args(["-r", "null_blk"])),
-            Made::Loop { .. } => quietly(Command::new("losetup").arg("-d").arg(&self.path)),
+        let removed = match self.origin {
+            DiskOrigin::Nothing => return,
+            DiskOrigin::Module => run_quietly(Command::new("modprobe").args(["-r", "null_blk"])),
+            DiskOrigin::Loop { .. } => {
+                run_quietly(Command::new("losetup").arg("-d").arg(&self.path))
+            }
         };
         if let Err(error) = removed {
             eprintln!("cannot remove {}: {error:#}", self.path.display());

@@ -11,7 +11,7 @@ use super::tools;
 
 /// A load, with its name for `--load`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Load {
+pub(super) enum OverheadLoad {
     /// Two processes that hand each other a byte on one CPU
     Pipe,
     /// `perf bench sched messaging`, which is hackbench: many senders and receivers on all CPUs
@@ -38,100 +38,105 @@ pub(super) struct Amount {
     pub(super) requests: u32,
 }
 
-impl Load {
-    pub(super) const ALL: [Load; 3] = [Load::Pipe, Load::Messaging, Load::Disk];
+impl OverheadLoad {
+    pub(super) const ALL: [OverheadLoad; 3] =
+        [OverheadLoad::Pipe, OverheadLoad::Messaging, OverheadLoad::Disk];
 
     /// Head of the first column.
-    pub(super) const fn title(self) -> &'static str {
+    pub(super) const fn column_title(self) -> &'static str {
         match self {
-            Load::Pipe => "beside `perf bench sched pipe` on one CPU",
-            Load::Messaging => "beside `perf bench sched messaging` (hackbench) on all CPUs",
-            Load::Disk => "beside `fio`, random reads of 4 KiB",
+            OverheadLoad::Pipe => "beside `perf bench sched pipe` on one CPU",
+            OverheadLoad::Messaging => {
+                "beside `perf bench sched messaging` (hackbench) on all CPUs"
+            }
+            OverheadLoad::Disk => "beside `fio`, random reads of 4 KiB",
         }
     }
 
     /// Unit of a sample.
-    pub(super) const fn unit(self) -> &'static str {
+    pub(super) const fn sample_unit(self) -> &'static str {
         match self {
-            Load::Pipe => "us/switch",
-            Load::Messaging => "ms",
-            Load::Disk => "us/request",
+            OverheadLoad::Pipe => "us/switch",
+            OverheadLoad::Messaging => "ms",
+            OverheadLoad::Disk => "us/request",
         }
     }
 
     /// Hooks of the recorder that the load triggers: the floor has an empty program on each.
-    pub(super) const fn hooks(self) -> &'static [&'static str] {
+    pub(super) const fn triggered_hooks(self) -> &'static [&'static str] {
         match self {
-            Load::Pipe | Load::Messaging => &["sched_switch"],
-            Load::Disk => &["sched_switch", "block_io_start", "block_rq_complete"],
+            OverheadLoad::Pipe | OverheadLoad::Messaging => &["sched_switch"],
+            OverheadLoad::Disk => &["sched_switch", "block_io_start", "block_rq_complete"],
         }
     }
 
     /// Installs what it runs, if that is missing.
-    pub(super) fn prepare(self) -> Result<Prepared> {
+    pub(super) fn prepare_load(self) -> Result<PreparedLoad> {
         let (tool, package) = match self {
-            Load::Pipe | Load::Messaging => ("perf", "linux-perf"),
-            Load::Disk => ("fio", "fio"),
+            OverheadLoad::Pipe | OverheadLoad::Messaging => ("perf", "linux-perf"),
+            OverheadLoad::Disk => ("fio", "fio"),
         };
-        tools::install(tool, package)?;
-        let disk = if self == Load::Disk { Some(Disk::new()?) } else { None };
-        Ok(Prepared { load: self, disk })
+        tools::install_tool(tool, package)?;
+        let disk = if self == OverheadLoad::Disk { Some(Disk::new()?) } else { None };
+        Ok(PreparedLoad { load: self, disk })
     }
 }
 
 /// A load that is ready to run.
 #[derive(Debug)]
-pub(super) struct Prepared {
-    load: Load,
+pub(super) struct PreparedLoad {
+    load: OverheadLoad,
     disk: Option<Disk>,
 }
 
-impl Prepared {
+impl PreparedLoad {
     /// Amount and device, for the line below the table.
-    pub(super) fn about(&self, amount: Amount) -> String {
+    pub(super) fn description(&self, amount: Amount) -> String {
         let Amount { loops, messages, requests, .. } = amount;
         match self.load {
-            Load::Pipe => format!("{loops} loops"),
-            Load::Messaging => format!("{GROUPS} groups, {messages} messages"),
-            Load::Disk => {
-                let disk = self.disk.as_ref().map(Disk::about).unwrap_or_default();
+            OverheadLoad::Pipe => format!("{loops} loops"),
+            OverheadLoad::Messaging => format!("{GROUPS} groups, {messages} messages"),
+            OverheadLoad::Disk => {
+                let disk = self.disk.as_ref().map(Disk::description).unwrap_or_default();
                 format!("{requests} requests, 32 under way, to {disk}")
             }
         }
     }
 
     /// Runs it once; returns the time in its unit.
-    pub(super) fn run(&self, amount: Amount) -> Result<f64> {
+    pub(super) fn run_once(&self, amount: Amount) -> Result<f64> {
         let Amount { cpu, loops, messages, requests } = amount;
         match (self.load, &self.disk) {
-            (Load::Messaging, _) => {
-                let text = messaging(messages)?;
-                Ok(seconds(&text)? * 1e3)
+            (OverheadLoad::Messaging, _) => {
+                let text = run_messaging(messages)?;
+                Ok(parse_seconds(&text)? * 1e3)
             }
-            (Load::Disk, Some(disk)) => per_request(&fio(disk.path(), cpu, requests)?),
-            _ => per_switch(&pipe(cpu, loops)?, loops),
+            (OverheadLoad::Disk, Some(disk)) => {
+                per_request(&run_fio(disk.device_path(), cpu, requests)?)
+            }
+            _ => per_switch(&run_pipe(cpu, loops)?, loops),
         }
     }
 }
 
-fn pipe(cpu: u32, loops: u32) -> Result<String> {
+fn run_pipe(cpu: u32, loops: u32) -> Result<String> {
     let mut command = Command::new("taskset");
     command
         .args(["-c", &cpu.to_string()])
         .args(["perf", "bench", "--format", "simple", "sched", "pipe"])
         .args(["--loop", &loops.to_string()]);
-    output(command)
+    command_output(command)
 }
 
-fn messaging(messages: u32) -> Result<String> {
+fn run_messaging(messages: u32) -> Result<String> {
     let mut command = Command::new("perf");
     command
         .args(["bench", "--format", "simple", "sched", "messaging", "--group", GROUPS])
         .args(["--nr_loops", &messages.to_string()]);
-    output(command)
+    command_output(command)
 }
 
-fn fio(device: &PathBuf, cpu: u32, requests: u32) -> Result<String> {
+fn run_fio(device: &PathBuf, cpu: u32, requests: u32) -> Result<String> {
     let mut filename = std::ffi::OsString::from("--filename=");
     filename.push(device);
     let mut command = Command::new("fio");
@@ -141,27 +146,27 @@ fn fio(device: &PathBuf, cpu: u32, requests: u32) -> Result<String> {
         .arg(filename)
         .arg(format!("--cpus_allowed={cpu}"))
         .arg(format!("--io_size={}", u64::from(requests) * 4096));
-    output(command)
+    command_output(command)
 }
 
 /// Standard output of a command; an error has the last lines of standard error.
-fn output(mut command: Command) -> Result<String> {
-    let ended = command.output().with_context(|| format!("cannot run {command:?}"))?;
-    if !ended.status.success() {
-        let error = String::from_utf8_lossy(&ended.stderr);
+fn command_output(mut command: Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
         bail!("{command:?} failed: {}", error.trim().lines().last().unwrap_or_default());
     }
-    Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Microseconds per switch, from the output of `perf bench --format simple sched pipe`: two
 /// switches per loop.
 pub(in super::super) fn per_switch(text: &str, loops: u32) -> Result<f64> {
-    Ok(seconds(text)? * 1e6 / (2.0 * f64::from(loops)))
+    Ok(parse_seconds(text)? * 1e6 / (2.0 * f64::from(loops)))
 }
 
 /// Parses the output of `perf bench --format simple`: the seconds, alone on a line.
-fn seconds(text: &str) -> Result<f64> {
+fn parse_seconds(text: &str) -> Result<f64> {
     let seconds = text.lines().find_map(|line| line.trim().parse::<f64>().ok());
     let seconds = seconds.filter(|seconds| *seconds > 0.0);
     seconds.with_context(|| format!("perf bench printed no time: {text:?}"))
@@ -185,9 +190,9 @@ mod tests {
 
     #[test]
     fn the_time_of_perf_bench() {
-        assert!((seconds("0.400\n").unwrap() - 0.4).abs() < 1e-9);
-        assert!(seconds("# Running\n\n").is_err());
-        assert!(seconds("0.000\n").is_err());
+        assert!((parse_seconds("0.400\n").unwrap() - 0.4).abs() < 1e-9);
+        assert!(parse_seconds("# Running\n\n").is_err());
+        assert!(parse_seconds("0.000\n").is_err());
     }
 
     #[test]

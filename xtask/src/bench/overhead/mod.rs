@@ -25,16 +25,16 @@ use uncore_trace_ebpf::build;
 use super::machine;
 use crate::target;
 pub(super) use loads::per_switch;
-use loads::{Amount, Load, Prepared};
-use table::{Report, Series};
-use variants::{Bench, Variant};
+use loads::{Amount, OverheadLoad, PreparedLoad};
+use table::{LoadReport, VariantSeries};
+use variants::{OverheadBench, OverheadVariant};
 
 /// Options of `cargo xtask bench overhead`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only these loads [default: all]
     #[arg(long, value_enum, value_name = "LOAD")]
-    load: Vec<Load>,
+    load: Vec<OverheadLoad>,
     /// Rounds: each measures every variant once
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -65,7 +65,7 @@ pub(crate) struct Args {
 }
 
 /// State that all measurements share.
-struct Common {
+struct OverheadSetup {
     bin: PathBuf,
     object: PathBuf,
     settle: Duration,
@@ -74,7 +74,7 @@ struct Common {
     interrupted: Arc<AtomicBool>,
 }
 
-impl Common {
+impl OverheadSetup {
     fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
@@ -87,19 +87,19 @@ pub(super) fn run(args: &Args) -> Result<()> {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))
             .context("cannot watch for signals")?;
     }
-    let loads = if args.load.is_empty() { Load::ALL.to_vec() } else { args.load.clone() };
+    let loads = if args.load.is_empty() { OverheadLoad::ALL.to_vec() } else { args.load.clone() };
     variants::require_known(&args.only, &loads)?;
-    let chosen: Vec<(Load, Vec<&'static Variant>)> =
-        loads.iter().map(|load| (*load, variants::choose(*load, &args.only))).collect();
+    let chosen: Vec<(OverheadLoad, Vec<&'static OverheadVariant>)> =
+        loads.iter().map(|load| (*load, variants::choose_variants(*load, &args.only))).collect();
     let toolchain = build::toolchain()?;
     let needs_bin = chosen.iter().flat_map(|(_, chosen)| chosen).any(|variant| variant.is_record());
-    let common = Common {
+    let common = OverheadSetup {
         bin: match &args.bin {
             Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
-            None if needs_bin => target::release()?,
+            None if needs_bin => target::release_binary()?,
             None => PathBuf::new(),
         },
-        object: build::compile_object(&toolchain, "floor", &target::dir()?.join("bpf"))?,
+        object: build::compile_object(&toolchain, "floor", &target::target_dir()?.join("bpf"))?,
         settle: Duration::from_millis(args.settle),
         amount: Amount {
             cpu: args.cpu.map_or_else(last_cpu, Ok)?,
@@ -111,32 +111,32 @@ pub(super) fn run(args: &Args) -> Result<()> {
         interrupted,
     };
     for (load, chosen) in chosen.iter().filter(|(_, chosen)| !chosen.is_empty()) {
-        let prepared = load.prepare()?;
-        let series = series(&common, *load, &prepared, chosen)?;
+        let prepared = load.prepare_load()?;
+        let series = measure_series(&common, *load, &prepared, chosen)?;
         let date = Zoned::now().strftime("%Y-%m-%d").to_string();
-        let about = prepared.about(common.amount);
-        let place = (date, machine::describe());
-        let report = Report::new(*load, &series, common.rounds, about, place)?;
+        let about = prepared.description(common.amount);
+        let date_and_machine = (date, machine::describe_machine());
+        let report = LoadReport::new(*load, &series, common.rounds, about, date_and_machine)?;
         if args.json {
             println!("{}", serde_json::to_string(&report).context("writing JSON")?);
         } else {
-            println!("{}", report.markdown());
+            println!("{}", report.to_markdown());
         }
     }
     Ok(())
 }
 
 /// Measures all variants of a load.
-fn series(
-    common: &Common,
-    load: Load,
-    prepared: &Prepared,
-    chosen: &[&'static Variant],
-) -> Result<Vec<Series>> {
-    let mut series: Vec<Series> = Vec::new();
+fn measure_series(
+    common: &OverheadSetup,
+    load: OverheadLoad,
+    prepared: &PreparedLoad,
+    chosen: &[&'static OverheadVariant],
+) -> Result<Vec<VariantSeries>> {
+    let mut series: Vec<VariantSeries> = Vec::new();
     for variant in chosen {
-        let absent = variant.prepare().err().map(|error| format!("{error:#}"));
-        series.push(Series { name: variant.name, samples: Vec::new(), absent });
+        let absent = variant.install_program().err().map(|error| format!("{error:#}"));
+        series.push(VariantSeries { name: variant.name, samples: Vec::new(), absent });
     }
     for round in 0..common.rounds as usize {
         for turn in 0..chosen.len() {
@@ -145,7 +145,7 @@ fn series(
                 continue;
             }
             let name = chosen[index].name;
-            let sample = measure(common, load, prepared, chosen[index])
+            let sample = measure_once(common, load, prepared, chosen[index])
                 .with_context(|| format!("round {}, {name}", round + 1));
             let sample = match sample {
                 Ok(sample) => sample,
@@ -158,7 +158,7 @@ fn series(
                 }
                 Err(error) => return Err(error),
             };
-            eprintln!("round {}: {name}: {sample:.3} {}", round + 1, load.unit());
+            eprintln!("round {}: {name}: {sample:.3} {}", round + 1, load.sample_unit());
             series[index].samples.push(sample);
         }
     }
@@ -166,15 +166,20 @@ fn series(
 }
 
 /// One sample: the load beside one variant, which is stopped afterwards.
-fn measure(common: &Common, load: Load, prepared: &Prepared, variant: &Variant) -> Result<f64> {
-    let bench = Bench {
+fn measure_once(
+    common: &OverheadSetup,
+    load: OverheadLoad,
+    prepared: &PreparedLoad,
+    variant: &OverheadVariant,
+) -> Result<f64> {
+    let bench = OverheadBench {
         bin: common.bin.clone(),
         object: common.object.clone(),
         scratch: tempfile::tempdir().context("cannot make a scratch directory")?,
         settle: common.settle,
     };
-    let running = variant.start(&bench, load)?;
-    let sample = prepared.run(common.amount);
+    let running = variant.start_beside(&bench, load)?;
+    let sample = prepared.run_once(common.amount);
     if common.is_interrupted() {
         bail!("interrupted: everything is stopped and removed");
     }

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use aya::programs::loaded_programs;
 
-use super::super::running::{Attached, Nothing, Recorder, Running};
-use super::loads::Load;
+use super::super::running::{Attached, Nothing, RecorderProcess, Running};
+use super::loads::OverheadLoad;
 use super::tools;
 
 /// What runs beside the workload: a name for the table and how it is started.
 #[derive(Debug)]
-pub(super) struct Variant {
+pub(super) struct OverheadVariant {
     pub(super) name: &'static str,
     start: Start,
 }
@@ -43,20 +43,21 @@ const ATTACH: Duration = Duration::from_secs(30);
 /// The variant that the others are compared with.
 pub(super) const BASE: usize = 0;
 pub(super) const FLOOR: usize = 1;
-const NOTHING: Variant = Variant { name: "nothing", start: Start::Nothing };
-const EMPTY: Variant = Variant { name: "empty program (the floor)", start: Start::Floor };
+const NOTHING: OverheadVariant = OverheadVariant { name: "nothing", start: Start::Nothing };
+const EMPTY: OverheadVariant =
+    OverheadVariant { name: "empty program (the floor)", start: Start::Floor };
 
 /// Variants for loads of context switches.
-const SWITCHES: &[Variant] = &[
+const SWITCHES: &[OverheadVariant] = &[
     NOTHING,
     EMPTY,
     // Its counter is not read at switches, like those of a fabric.
-    Variant {
+    OverheadVariant {
         name: "record -e page-faults",
         start: Start::Record(&["-e", "page-faults", "-o", "run.parquet"]),
     },
     // Its counter is read at every switch, like a witness.
-    Variant {
+    OverheadVariant {
         name: "record -e page-faults at every switch",
         start: Start::Record(&[
             "-e",
@@ -70,81 +71,89 @@ const SWITCHES: &[Variant] = &[
         ]),
     },
     // Almost without the timer, which only reader CPUs have: the cost of switches alone.
-    Variant {
+    OverheadVariant {
         name: "record -e page-faults --tick 10ms",
         start: Start::Record(&["-e", "page-faults", "--tick", "10ms", "-o", "run.parquet"]),
     },
-    Variant {
+    OverheadVariant {
         name: "record -e page-faults --slices",
         start: Start::Record(&["-e", "page-faults", "--slices", "-o", "run/"]),
     },
     // With `context-switches`, which the kernel itself counts at every switch.
-    Variant { name: "record -p host", start: Start::Record(&["-p", "host", "-o", "run.parquet"]) },
+    OverheadVariant {
+        name: "record -p host",
+        start: Start::Record(&["-p", "host", "-o", "run.parquet"]),
+    },
     // The simplest script that counts how often each process of each cgroup ran.
-    Variant {
+    OverheadVariant {
         name: "bpftrace, switches by pid and cgroup",
         start: Start::Bpftrace("tracepoint:sched:sched_switch { @[pid, cgroup] = count(); }"),
     },
-    Variant {
+    OverheadVariant {
         name: "perf record -e sched:sched_switch -a",
         start: Start::Perf(&["-e", "sched:sched_switch"]),
     },
 ];
 
 /// Variants for loads of block requests.
-const REQUESTS: &[Variant] = &[
+const REQUESTS: &[OverheadVariant] = &[
     NOTHING,
     EMPTY,
-    Variant {
+    OverheadVariant {
         name: "record -e page-faults",
         start: Start::Record(&["-e", "page-faults", "-o", "run/"]),
     },
-    Variant {
+    OverheadVariant {
         name: "record -e page-faults --io",
         start: Start::Record(&["-e", "page-faults", "--io", "-o", "run/"]),
     },
-    Variant {
+    OverheadVariant {
         name: "record -p host,io",
         start: Start::Record(&["-p", "host,io", "-o", "run.parquet"]),
     },
-    Variant {
+    OverheadVariant {
         name: "bpftrace, bytes by pid and cgroup",
         start: Start::Bpftrace(
             "tracepoint:block:block_io_start { @[pid, cgroup] = sum(args->bytes); }",
         ),
     },
-    Variant {
+    OverheadVariant {
         name: "perf record -e block:block_io_start,block:block_rq_complete -a",
         start: Start::Perf(&["-e", "block:block_io_start,block:block_rq_complete"]),
     },
 ];
 
 /// All variants of a load; the first two are always measured.
-pub(super) const fn of(load: Load) -> &'static [Variant] {
+pub(super) const fn variants_of(load: OverheadLoad) -> &'static [OverheadVariant] {
     match load {
-        Load::Pipe | Load::Messaging => SWITCHES,
-        Load::Disk => REQUESTS,
+        OverheadLoad::Pipe | OverheadLoad::Messaging => SWITCHES,
+        OverheadLoad::Disk => REQUESTS,
     }
 }
 
 /// The variants to measure: all, or the first two and the selected ones; none if the load has none
 /// of the selected.
-pub(super) fn choose(load: Load, only: &[String]) -> Vec<&'static Variant> {
-    let named = |variant: &Variant| only.iter().any(|text| variant.name.contains(text.as_str()));
-    let all = of(load);
-    if !only.is_empty() && !all.iter().any(named) {
+pub(super) fn choose_variants(
+    load: OverheadLoad,
+    name_parts: &[String],
+) -> Vec<&'static OverheadVariant> {
+    let is_selected = |variant: &OverheadVariant| {
+        name_parts.iter().any(|text| variant.name.contains(text.as_str()))
+    };
+    let variants = variants_of(load);
+    if !name_parts.is_empty() && !variants.iter().any(is_selected) {
         return Vec::new();
     }
-    let wanted = |(index, variant): &(usize, &'static Variant)| {
-        *index <= FLOOR || only.is_empty() || named(variant)
+    let wanted = |(index, variant): &(usize, &'static OverheadVariant)| {
+        *index <= FLOOR || name_parts.is_empty() || is_selected(variant)
     };
-    all.iter().enumerate().filter(wanted).map(|(_, variant)| variant).collect()
+    variants.iter().enumerate().filter(wanted).map(|(_, variant)| variant).collect()
 }
 
 /// Checks that each text names a variant.
-pub(super) fn require_known(only: &[String], loads: &[Load]) -> Result<()> {
-    let names = || loads.iter().flat_map(|load| of(*load)).map(|variant| variant.name);
-    for text in only {
+pub(super) fn require_known(name_parts: &[String], loads: &[OverheadLoad]) -> Result<()> {
+    let names = || loads.iter().flat_map(|load| variants_of(*load)).map(|variant| variant.name);
+    for text in name_parts {
         ensure!(
             names().any(|name| name.contains(text.as_str())),
             "--only {text}: no such variant; there are: {}",
@@ -154,7 +163,7 @@ pub(super) fn require_known(only: &[String], loads: &[Load]) -> Result<()> {
     Ok(())
 }
 
-impl Variant {
+impl OverheadVariant {
     /// Whether it is `uncore-trace`.
     pub(super) const fn is_record(&self) -> bool {
         matches!(self.start, Start::Record(_))
@@ -166,38 +175,44 @@ impl Variant {
     }
 
     /// Installs what it runs, if that is missing.
-    pub(super) fn prepare(&self) -> Result<()> {
+    pub(super) fn install_program(&self) -> Result<()> {
         match self.start {
             Start::Nothing | Start::Floor | Start::Record(_) => Ok(()),
-            Start::Perf(_) => tools::install("perf", "linux-perf"),
-            Start::Bpftrace(_) => tools::install("bpftrace", "bpftrace"),
+            Start::Perf(_) => tools::install_tool("perf", "linux-perf"),
+            Start::Bpftrace(_) => tools::install_tool("bpftrace", "bpftrace"),
         }
     }
 
     /// Starts it beside a load.
-    pub(super) fn start(&self, bench: &Bench, load: Load) -> Result<Box<dyn Running>> {
+    pub(super) fn start_beside(
+        &self,
+        bench: &OverheadBench,
+        load: OverheadLoad,
+    ) -> Result<Box<dyn Running>> {
         match self.start {
             Start::Nothing => Ok(Box::new(Nothing)),
-            Start::Floor => Ok(Box::new(Attached::new(&bench.object, "floor", load.hooks())?)),
+            Start::Floor => {
+                Ok(Box::new(Attached::new(&bench.object, "floor", load.triggered_hooks())?))
+            }
             Start::Record(args) => {
                 let mut command = Command::new(&bench.bin);
                 command.args(["record", "-q"]).args(args);
-                bench.recorder(command)
+                bench.start_recorder(command)
             }
             Start::Perf(args) => {
                 let mut command = Command::new("perf");
                 command.args(["record", "-q", "-a", "-o", "perf.data"]).args(args);
-                bench.recorder(command)
+                bench.start_recorder(command)
             }
             Start::Bpftrace(program) => {
                 let mut command = Command::new("bpftrace");
                 command.args(["-e", program]);
-                let before = tracepoint_programs()?;
-                let running = bench.recorder(command)?;
+                let programs_before = tracepoint_programs()?;
+                let running = bench.start_recorder(command)?;
                 // Compiling takes bpftrace a second or more. Before it is attached it costs
                 // nothing, and it may lose the signal that stops it.
                 let since = Instant::now();
-                while tracepoint_programs()?.is_subset(&before) {
+                while tracepoint_programs()?.is_subset(&programs_before) {
                     ensure!(
                         since.elapsed() < ATTACH,
                         "bpftrace attached nothing within {ATTACH:?}"
@@ -225,7 +240,7 @@ fn tracepoint_programs() -> Result<BTreeSet<u32>> {
 
 /// What a run of a variant needs.
 #[derive(Debug)]
-pub(super) struct Bench {
+pub(super) struct OverheadBench {
     /// The uncore-trace that is measured.
     pub(super) bin: PathBuf,
     /// The object of the empty program.
@@ -235,11 +250,11 @@ pub(super) struct Bench {
     pub(super) settle: Duration,
 }
 
-impl Bench {
-    fn recorder(&self, mut command: Command) -> Result<Box<dyn Running>> {
+impl OverheadBench {
+    fn start_recorder(&self, mut command: Command) -> Result<Box<dyn Running>> {
         command.current_dir(self.scratch.path());
         let log = self.scratch.path().join("stderr");
-        Ok(Box::new(Recorder::start(command, &log, self.settle)?))
+        Ok(Box::new(RecorderProcess::start(command, &log, self.settle)?))
     }
 }
 
@@ -250,16 +265,16 @@ mod tests {
     #[test]
     fn nothing_and_the_floor_are_always_measured() {
         let names = |load, only: &str| {
-            let chosen = choose(load, &[only.to_owned()]);
+            let chosen = choose_variants(load, &[only.to_owned()]);
             chosen.iter().map(|variant| variant.name).collect::<Vec<_>>()
         };
-        for load in Load::ALL {
-            assert_eq!(choose(load, &[]).len(), of(load).len());
+        for load in OverheadLoad::ALL {
+            assert_eq!(choose_variants(load, &[]).len(), variants_of(load).len());
         }
-        assert_eq!(names(Load::Pipe, "slices")[2..], ["record -e page-faults --slices"]);
-        assert_eq!(names(Load::Disk, "slices"), Vec::<&str>::new());
-        require_known(&["slices".to_owned()], &Load::ALL).unwrap();
-        let unknown = require_known(&["strace".to_owned()], &Load::ALL).unwrap_err();
+        assert_eq!(names(OverheadLoad::Pipe, "slices")[2..], ["record -e page-faults --slices"]);
+        assert_eq!(names(OverheadLoad::Disk, "slices"), Vec::<&str>::new());
+        require_known(&["slices".to_owned()], &OverheadLoad::ALL).unwrap();
+        let unknown = require_known(&["strace".to_owned()], &OverheadLoad::ALL).unwrap_err();
         assert!(format!("{unknown:#}").contains("there are: nothing"));
     }
 }

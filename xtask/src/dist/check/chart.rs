@@ -14,7 +14,7 @@ use uncore_trace_ebpf::stamp::workspace_root;
 use uncore_trace_lab::fixtures;
 
 use crate::apt::Apt;
-use crate::command::quietly;
+use crate::command::run_quietly;
 use crate::venv::Venv;
 
 /// Helm 4.2 as a library, and the schemas of Kubernetes 1.25 to 1.37.
@@ -26,56 +26,63 @@ const HELM: Venv = Venv {
 
 /// The chart rendered with a set of values.
 #[derive(Debug, Deserialize)]
-pub(super) struct Rendered {
+pub(super) struct RenderedChart {
     /// The agent's configuration.
     config: String,
     /// The pod template of the `DaemonSet`.
     pod: Value,
 }
 
-impl Rendered {
+impl RenderedChart {
     /// The capabilities of the recorder's container.
-    pub(super) fn capabilities(&self) -> Vec<String> {
-        let added = &self.containers()[0]["securityContext"]["capabilities"]["add"];
+    pub(super) fn recorder_capabilities(&self) -> Vec<String> {
+        let added = &self.pod_containers()[0]["securityContext"]["capabilities"]["add"];
         let added = added.as_array().map(Vec::as_slice).unwrap_or_default();
         added.iter().filter_map(Value::as_str).map(|name| format!("CAP_{name}")).collect()
     }
 
-    fn containers(&self) -> &[Value] {
+    fn pod_containers(&self) -> &[Value] {
         self.pod["spec"]["containers"].as_array().map(Vec::as_slice).unwrap_or_default()
     }
 }
 
 /// Renders and checks the chart with several sets of values; returns the default one.
-pub(super) fn check(program: &Path, apt: &Apt) -> Result<Rendered> {
-    if let Err(error) = HELM.look() {
+pub(super) fn check_chart(program: &Path, apt: &Apt) -> Result<RenderedChart> {
+    if let Err(error) = HELM.installed_packages() {
         println!("dist: {}: installing ({error:#})", HELM.name);
-        HELM.install(apt)?;
+        HELM.install_venv(apt)?;
     }
     let root = workspace_root();
-    let mut python = Command::new(HELM.python()?);
+    let mut python = Command::new(HELM.python_path()?);
     python.arg(root.join("tests/packaging/chart.py")).arg(root.join("packaging/helm/uncore-trace"));
-    let text = quietly(&mut python)?;
-    let mut all: BTreeMap<String, Rendered> = serde_json::from_str(&text)
+    let text = run_quietly(&mut python)?;
+    let mut charts: BTreeMap<String, RenderedChart> = serde_json::from_str(&text)
         .with_context(|| format!("cannot parse the rendered chart: {text}"))?;
-    for (name, rendered) in &all {
-        least(rendered).with_context(|| format!("values {name}"))?;
-        configures(program, &rendered.config).with_context(|| format!("values {name}"))?;
+    for (name, rendered) in &charts {
+        check_privileges(rendered).with_context(|| format!("values {name}"))?;
+        check_config(program, &rendered.config).with_context(|| format!("values {name}"))?;
     }
-    let of = |name: &str| all.get(name).with_context(|| format!("no values {name}"));
-    let own = of("default")?;
-    ensure!(own.containers().len() == 1, "there must be no uploader by default");
+    let chart_of = |name: &str| charts.get(name).with_context(|| format!("no values {name}"));
+    let default_chart = chart_of("default")?;
+    ensure!(default_chart.pod_containers().len() == 1, "there must be no uploader by default");
     let wanted = ["CAP_BPF", "CAP_PERFMON", "CAP_DAC_READ_SEARCH"];
-    ensure!(own.capabilities() == wanted, "the recorder has {:?}", own.capabilities());
-    ensure!(of("names off")?.capabilities() == wanted[..2], "ids need no CAP_DAC_READ_SEARCH");
+    ensure!(
+        default_chart.recorder_capabilities() == wanted,
+        "the recorder has {:?}",
+        default_chart.recorder_capabilities()
+    );
+    ensure!(
+        chart_of("names off")?.recorder_capabilities() == wanted[..2],
+        "ids need no CAP_DAC_READ_SEARCH"
+    );
     for with in ["full", "push"] {
-        ensure!(of(with)?.containers().len() == 2, "{with}: the uploader is missing");
+        ensure!(chart_of(with)?.pod_containers().len() == 2, "{with}: the uploader is missing");
     }
-    all.remove("default").context("no values default")
+    charts.remove("default").context("no values default")
 }
 
 /// Checks that no container has more privileges than it needs.
-fn least(rendered: &Rendered) -> Result<()> {
+fn check_privileges(rendered: &RenderedChart) -> Result<()> {
     ensure!(
         rendered.pod["spec"]["hostPID"] == true,
         "without hostPID, process ids are those of the container"
@@ -84,7 +91,7 @@ fn least(rendered: &Rendered) -> Result<()> {
         rendered.pod["spec"]["automountServiceAccountToken"] == false,
         "the pod has a token of the API server, which it does not use"
     );
-    for container in rendered.containers() {
+    for container in rendered.pod_containers() {
         let name = &container["name"];
         let context = &container["securityContext"];
         for (key, wanted) in [
@@ -101,8 +108,11 @@ fn least(rendered: &Rendered) -> Result<()> {
             "{name}: has capabilities"
         );
         for key in ["requests", "limits"] {
-            for what in ["cpu", "memory"] {
-                ensure!(!container["resources"][key][what].is_null(), "{name}: no {key} of {what}");
+            for resource in ["cpu", "memory"] {
+                ensure!(
+                    !container["resources"][key][resource].is_null(),
+                    "{name}: no {key} of {resource}"
+                );
             }
         }
         let mounts = container["volumeMounts"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -118,14 +128,14 @@ fn least(rendered: &Rendered) -> Result<()> {
 const MACHINE: &str = "grace-2s";
 
 /// Checks that the agent accepts the configuration.
-fn configures(program: &Path, config: &str) -> Result<()> {
+fn check_config(program: &Path, config: &str) -> Result<()> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let (path, root) = (dir.path().join("agent.toml"), dir.path().join("root"));
     fs::write(&path, config).with_context(|| format!("cannot write {}", path.display()))?;
-    fixtures::machine(MACHINE)?.unpack(&root)?;
+    fixtures::machine(MACHINE)?.unpack_to(&root)?;
     let mut agent = Command::new(program);
     agent.args(["agent", "--check", "--config"]).arg(&path).arg("--root").arg(&root);
     // As the downward API sets it.
     agent.env("POD_IP", "192.0.2.1");
-    quietly(&mut agent).map(drop)
+    run_quietly(&mut agent).map(drop)
 }

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::apt::Apt;
-use crate::command::{last_lines, quietly};
+use crate::command::{last_lines, run_quietly};
 use crate::lab;
 use crate::lab::kernel::Arch;
 
@@ -25,17 +25,20 @@ const LIMIT: &str = "1500";
 const END: &str = "uncore-trace check: done";
 
 /// Records in a guest of the program's architecture that has only the program and busybox.
-pub(super) fn program(arch: Arch, program: &Path, apt: &Apt) -> Result<()> {
+pub(super) fn test_program(arch: Arch, program: &Path, apt: &Apt) -> Result<()> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
-    let busybox = lab::busybox(arch)?;
-    for (from, to) in [(busybox.as_path(), "bin/busybox"), (program, "bin/uncore-trace")] {
-        let to = dir.path().join(to);
-        write(&to, "")?;
-        fs::copy(from, &to).with_context(|| format!("cannot write {}", to.display()))?;
-        executable(&to)?;
+    let busybox = lab::busybox_path(arch)?;
+    for (source, installed_name) in
+        [(busybox.as_path(), "bin/busybox"), (program, "bin/uncore-trace")]
+    {
+        let target_path = dir.path().join(installed_name);
+        write_file(&target_path, "")?;
+        fs::copy(source, &target_path)
+            .with_context(|| format!("cannot write {}", target_path.display()))?;
+        make_executable(&target_path)?;
     }
     let init = dir.path().join("init");
-    write(
+    write_file(
         &init,
         "#!/bin/busybox sh\n\
          busybox mkdir /proc /sys /dev /tmp\n\
@@ -47,31 +50,35 @@ pub(super) fn program(arch: Arch, program: &Path, apt: &Apt) -> Result<()> {
          echo uncore-trace check: done\n\
          busybox poweroff -f\n",
     )?;
-    executable(&init)?;
-    let said = boot(arch, dir.path(), "rdinit=/init", apt)?;
-    super::said_version(
+    make_executable(&init)?;
+    let console = boot_guest(arch, dir.path(), "rdinit=/init", apt)?;
+    super::check_version(
         "uncore-trace",
-        said.lines().find(|line| line.starts_with("uncore-trace ")).unwrap_or(&said),
+        console.lines().find(|line| line.starts_with("uncore-trace ")).unwrap_or(&console),
     )?;
     // Exit code 1: records were lost because the emulated machine is slow.
-    let recorded = said.contains("record=0") || said.contains("record=1");
-    ensure!(recorded && said.contains("check=0"), "it cannot record:\n{}", last_lines(&said, 60));
+    let recorded = console.contains("record=0") || console.contains("record=1");
+    ensure!(
+        recorded && console.contains("check=0"),
+        "it cannot record:\n{}",
+        last_lines(&console, 60)
+    );
     Ok(())
 }
 
 /// Boots a guest with the files of `root`; returns its console output.
-pub(super) fn boot(arch: Arch, root: &Path, words: &str, apt: &Apt) -> Result<String> {
+pub(super) fn boot_guest(arch: Arch, root: &Path, words: &str, apt: &Apt) -> Result<String> {
     let (program, package, machine, console) = match arch {
         Arch::Amd64 => ("qemu-system-x86_64", "qemu-system-x86", "q35", "ttyS0"),
         Arch::Arm64 => ("qemu-system-aarch64", "qemu-system-arm", "virt,gic-version=3", "ttyAMA0"),
     };
     for (tool, package) in [(program, package), ("cpio", "cpio")] {
-        if crate::command::version(tool).is_err() {
-            apt.install(&[package])?;
+        if crate::command::tool_version(tool).is_err() {
+            apt.install_packages(&[package])?;
         }
     }
     let kernel = lab::kernel_image(SERIES, arch)?;
-    let initrd = initrd(root)?;
+    let initrd = make_initrd(root)?;
     let mut qemu = Command::new("timeout");
     qemu.args([LIMIT, program, "-M", machine, "-accel", "tcg,thread=multi", "-cpu", "max"])
         .args(["-smp", "2", "-m", "3072", "-nographic", "-no-reboot", "-nic", "none", "-kernel"])
@@ -82,35 +89,35 @@ pub(super) fn boot(arch: Arch, root: &Path, words: &str, apt: &Apt) -> Result<St
         .arg(format!("console={console} quiet panic=-1 {words}"))
         .stdin(Stdio::null());
     let output = qemu.output().with_context(|| format!("cannot run {program}"))?;
-    let said = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+    let console_text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
     let error = String::from_utf8_lossy(&output.stderr);
     ensure!(
-        said.contains(END),
+        console_text.contains(END),
         "the guest ended early ({}): {error}{}",
         output.status,
-        last_lines(&said, 40)
+        last_lines(&console_text, 40)
     );
-    Ok(said)
+    Ok(console_text)
 }
 
 /// Makes an initramfs of a directory, as the file `initrd` in a temporary directory.
-fn initrd(root: &Path) -> Result<tempfile::TempDir> {
+fn make_initrd(root: &Path) -> Result<tempfile::TempDir> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let mut pack = Command::new("sh");
     pack.current_dir(root)
         .args(["-c", "find . | cpio --quiet -o -H newc | gzip -1 > \"$1\"", "sh"])
         .arg(dir.path().join("initrd"));
-    quietly(&mut pack)?;
+    run_quietly(&mut pack)?;
     Ok(dir)
 }
 
-pub(super) fn write(path: &Path, text: &str) -> Result<()> {
+pub(super) fn write_file(path: &Path, text: &str) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn executable(path: &Path) -> Result<()> {
+fn make_executable(path: &Path) -> Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
         .with_context(|| format!("cannot change {}", path.display()))
 }

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use uncore_trace_ebpf::stamp::workspace_root;
 
-use super::chart::Rendered;
-use super::said_version;
+use super::chart::RenderedChart;
+use super::check_version;
 use crate::apt::Apt;
-use crate::command::{quietly, version};
+use crate::command::{run_quietly, tool_version};
 
 const TAG: &str = "uncore-trace:check";
 
@@ -20,10 +20,10 @@ const TAG: &str = "uncore-trace:check";
 const STATE: &str = "/var/lib/uncore-trace";
 
 /// Builds the image from `context`, and records in a container of it.
-pub(super) fn check(context: &Path, pod: &Rendered, apt: &Apt) -> Result<()> {
+pub(super) fn check_image(context: &Path, pod: &RenderedChart, apt: &Apt) -> Result<()> {
     for tool in ["buildah", "runc"] {
-        if version(tool).is_err() {
-            apt.install(&[tool])?;
+        if tool_version(tool).is_err() {
+            apt.install_packages(&[tool])?;
         }
     }
     let store = tempfile::tempdir().context("cannot make a directory")?;
@@ -35,45 +35,46 @@ pub(super) fn check(context: &Path, pod: &Rendered, apt: &Apt) -> Result<()> {
             .arg("--runroot")
             .arg(store.path().join("run"))
             .args(args);
-        quietly(&mut command)
+        run_quietly(&mut command)
     };
     let file = workspace_root().join("packaging/Containerfile").display().to_string();
     let from = context.display().to_string();
     buildah(&["build", "--isolation", "chroot", "--file", &file, "--tag", TAG, &from])?;
     let container = buildah(&["from", "--pull-never", TAG])?;
     let root = buildah(&["mount", container.trim()])?;
-    let said = runs(Path::new(root.trim()), pod, &["--version"])?;
-    said_version("uncore-trace", &said.1)?;
+    let version_run = run_container(Path::new(root.trim()), pod, &["--version"])?;
+    check_version("uncore-trace", &version_run.1)?;
     let record = format!("record -p host --duration 1s -o {STATE}/run/");
-    let (state, said) = runs(Path::new(root.trim()), pod, &record.split(' ').collect::<Vec<_>>())?;
+    let (state, output) =
+        run_container(Path::new(root.trim()), pod, &record.split(' ').collect::<Vec<_>>())?;
     let fabric = state.path().join("run/fabric.parquet");
-    ensure!(fabric.exists(), "the container has recorded nothing: {said}");
-    ensure!(!said.contains("cgroup namespace"), "the pod does not see all cgroups: {said}");
+    ensure!(fabric.exists(), "the container has recorded nothing: {output}");
+    ensure!(!output.contains("cgroup namespace"), "the pod does not see all cgroups: {output}");
     buildah(&["umount", container.trim()]).map(drop)
 }
 
 /// Runs the program in the image like the pod; returns its state directory and its output.
-fn runs(root: &Path, pod: &Rendered, args: &[&str]) -> Result<(TempDir, String)> {
+fn run_container(root: &Path, pod: &RenderedChart, args: &[&str]) -> Result<(TempDir, String)> {
     let bundle = tempfile::tempdir().context("cannot make a directory")?;
     let state = tempfile::tempdir().context("cannot make a directory")?;
     let config = bundle.path().join("config.json");
-    let text = specification(root, state.path(), pod, args).to_string();
+    let text = oci_specification(root, state.path(), pod, args).to_string();
     fs::write(&config, text).with_context(|| format!("cannot write {}", config.display()))?;
     let name = format!("uncore-trace-check-{}", std::process::id());
     let mut command = Command::new("runc");
     command.arg("--root").arg(bundle.path().join("state")).args(["run", "--bundle"]);
     // Exit code 1: records were lost because the machine is busy.
     let output = command.arg(bundle.path()).arg(&name).output().context("cannot run runc")?;
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    ensure!(matches!(output.status.code(), Some(0 | 1)), "{}: {said}", output.status);
-    Ok((state, said))
+    let output_bytes = [output.stdout, output.stderr].concat();
+    let output_text = String::from_utf8_lossy(&output_bytes).into_owned();
+    ensure!(matches!(output.status.code(), Some(0 | 1)), "{}: {output_text}", output.status);
+    Ok((state, output_text))
 }
 
 /// The OCI specification of the pod's container: the pid and network namespaces of the host, a
 /// read-only root, and the capabilities of the chart.
-fn specification(root: &Path, state: &Path, pod: &Rendered, args: &[&str]) -> Value {
-    let capabilities = pod.capabilities();
+fn oci_specification(root: &Path, state: &Path, pod: &RenderedChart, args: &[&str]) -> Value {
+    let capabilities = pod.recorder_capabilities();
     let args: Vec<&str> = ["/usr/bin/uncore-trace"].iter().chain(args).copied().collect();
     json!({
         "ociVersion": "1.0.2",
@@ -91,11 +92,11 @@ fn specification(root: &Path, state: &Path, pod: &Rendered, args: &[&str]) -> Va
         },
         "root": {"path": root, "readonly": true},
         "mounts": [
-            mount("/proc", "proc", Path::new("proc"), &["nosuid", "noexec", "nodev"]),
-            mount("/dev", "tmpfs", Path::new("tmpfs"), &["nosuid", "mode=755"]),
-            mount("/sys", "bind", Path::new("/sys"), &["rbind", "ro", "rprivate"]),
-            mount("/host/cgroup", "bind", Path::new("/sys/fs/cgroup"), &["rbind", "ro", "rprivate"]),
-            mount(STATE, "bind", state, &["rbind", "rw", "rprivate"]),
+            mount_entry("/proc", "proc", Path::new("proc"), &["nosuid", "noexec", "nodev"]),
+            mount_entry("/dev", "tmpfs", Path::new("tmpfs"), &["nosuid", "mode=755"]),
+            mount_entry("/sys", "bind", Path::new("/sys"), &["rbind", "ro", "rprivate"]),
+            mount_entry("/host/cgroup", "bind", Path::new("/sys/fs/cgroup"), &["rbind", "ro", "rprivate"]),
+            mount_entry(STATE, "bind", state, &["rbind", "rw", "rprivate"]),
         ],
         "linux": {
             "namespaces": [{"type": "mount"}, {"type": "ipc"}, {"type": "cgroup"}],
@@ -105,6 +106,6 @@ fn specification(root: &Path, state: &Path, pod: &Rendered, args: &[&str]) -> Va
     })
 }
 
-fn mount(at: &str, kind: &str, source: &Path, options: &[&str]) -> Value {
-    json!({"destination": at, "type": kind, "source": source, "options": options})
+fn mount_entry(mount_point: &str, fs_type: &str, source: &Path, options: &[&str]) -> Value {
+    json!({"destination": mount_point, "type": fs_type, "source": source, "options": options})
 }

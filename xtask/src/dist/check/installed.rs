@@ -8,10 +8,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use super::super::PROGRAMS;
+use super::check_version;
 use super::root::Root;
-use super::said_version;
 use crate::apt::Apt;
-use crate::command::{quietly, version};
+use crate::command::{run_quietly, tool_version};
 
 const CONFIG: &str = "etc/uncore-trace/agent.toml";
 const CHANGED: &str = "cluster = \"changed\"\n";
@@ -78,80 +78,86 @@ const MASKS: [&str; 2] =
     ["etc/systemd/system/uncore-trace-upload.service", "etc/systemd/system/uncore-trace.service"];
 
 /// Installs the Debian package, changes its configuration, upgrades, removes and purges it.
-pub(super) fn deb([deb, newer]: [&Path; 2], archive: &Path) -> Result<()> {
+pub(super) fn test_deb([deb, newer]: [&Path; 2], archive: &Path) -> Result<()> {
     let root = Root::new(archive)?;
-    let before = root.files()?;
+    let files_before = root.list_files()?;
     let dpkg = |args: &[&str]| -> Result<String> {
         let mut command = Command::new("dpkg");
-        command.arg(format!("--root={}", root.path().display())).args(args);
-        quietly(command.env("DEBIAN_FRONTEND", "noninteractive"))
+        command.arg(format!("--root={}", root.root_path().display())).args(args);
+        run_quietly(command.env("DEBIAN_FRONTEND", "noninteractive"))
     };
     dpkg(&["--install", &deb.display().to_string()])?;
-    works(&root, &OF_DEB)?;
-    let config = quietly(
-        Command::new("dpkg-query").arg(format!("--root={}", root.path().display())).args([
-            "--show",
-            "--showformat=${Conffiles}",
-            "uncore-trace",
-        ]),
-    )?;
+    check_installed(&root, &OF_DEB)?;
+    let config =
+        run_quietly(
+            Command::new("dpkg-query")
+                .arg(format!("--root={}", root.root_path().display()))
+                .args(["--show", "--showformat=${Conffiles}", "uncore-trace"]),
+        )?;
     ensure!(config.contains(&format!("/{CONFIG} ")), "{CONFIG} is not a conffile: {config:?}");
-    used(&root)?;
+    change_files(&root)?;
     // What apt does with a configuration that was changed here and in the package, asked nobody.
     dpkg(&["--force-confold", "--install", &newer.display().to_string()])?;
-    kept(&root, CONFIG, "an upgrade")?;
+    check_kept(&root, CONFIG, "an upgrade")?;
     let (new, backups) = (format!("{CONFIG}.dpkg-dist"), "etc/uncore-trace");
     ensure!(root.read(&new)?.ends_with("# A newer version.\n"), "the new configuration is lost");
     dpkg(&["--remove", "uncore-trace"])?;
-    kept(&root, CONFIG, "a removal")?;
-    left(&before, &root, &[MASKS[0], MASKS[1], backups, CONFIG, &new])?;
+    check_kept(&root, CONFIG, "a removal")?;
+    check_left(&files_before, &root, &[MASKS[0], MASKS[1], backups, CONFIG, &new])?;
     dpkg(&["--purge", "uncore-trace"])?;
-    ensure!(!root.path().join(STATE).exists(), "a purge has left recordings");
-    left(&before, &root, &[])
+    ensure!(!root.root_path().join(STATE).exists(), "a purge has left recordings");
+    check_left(&files_before, &root, &[])
 }
 
 /// Installs the rpm package, changes its configuration, upgrades and removes it.
-pub(super) fn rpm([rpm, newer]: [&Path; 2], archive: &Path, apt: &Apt) -> Result<()> {
-    if version("rpm").is_err() {
-        apt.install(&["rpm"])?;
+pub(super) fn test_rpm([rpm, newer]: [&Path; 2], archive: &Path, apt: &Apt) -> Result<()> {
+    if tool_version("rpm").is_err() {
+        apt.install_packages(&["rpm"])?;
     }
     let root = Root::new(archive)?;
-    let before = root.files()?;
+    let files_before = root.list_files()?;
     let run = |args: &[&str]| -> Result<String> {
-        quietly(Command::new("rpm").arg("--root").arg(root.path()).args(args))
+        run_quietly(Command::new("rpm").arg("--root").arg(root.root_path()).args(args))
     };
     let file = rpm.display().to_string();
     // --nodeps: the root's rpm database is empty, so even the dependency on a shell is unmet.
     run(&["--install", "--nodeps", &file])?;
-    works(&root, &OF_RPM)?;
+    check_installed(&root, &OF_RPM)?;
     // Debian's rpm also prints a warning, which does not start with a slash.
-    let said = run(&["--query", "--configfiles", "uncore-trace"])?;
-    let config: Vec<&str> = said.lines().filter(|line| line.starts_with('/')).collect();
-    ensure!(config == [format!("/{CONFIG}")], "{CONFIG} is not a configuration file: {said}");
-    used(&root)?;
+    let query_output = run(&["--query", "--configfiles", "uncore-trace"])?;
+    let config: Vec<&str> = query_output.lines().filter(|line| line.starts_with('/')).collect();
+    ensure!(
+        config == [format!("/{CONFIG}")],
+        "{CONFIG} is not a configuration file: {query_output}"
+    );
+    change_files(&root)?;
     run(&["--upgrade", "--nodeps", &newer.display().to_string()])?;
-    kept(&root, CONFIG, "an upgrade")?;
+    check_kept(&root, CONFIG, "an upgrade")?;
     let new = format!("{CONFIG}.rpmnew");
     ensure!(root.read(&new)?.ends_with("# A newer version.\n"), "the new configuration is lost");
     run(&["--erase", "--nodeps", "uncore-trace"])?;
     let saved = format!("{CONFIG}.rpmsave");
-    kept(&root, &saved, "a removal")?;
-    left(&before, &root, &["etc/uncore-trace", &new, &saved])
+    check_kept(&root, &saved, "a removal")?;
+    check_left(&files_before, &root, &["etc/uncore-trace", &new, &saved])
 }
 
 /// Checks that all files are installed, the programs run, and the user of the units exists.
-fn works(root: &Root, own: &[(&str, u32)]) -> Result<()> {
-    let files = root.files()?;
-    for (path, mode) in COMMON.iter().chain(own) {
+fn check_installed(root: &Root, package_files: &[(&str, u32)]) -> Result<()> {
+    let files = root.list_files()?;
+    for (path, mode) in COMMON.iter().chain(package_files) {
         // Debian's /lib is a link to /usr/lib.
         let path = path
             .strip_prefix("lib/")
-            .map_or_else(|| (*path).to_owned(), |it| format!("usr/lib/{it}"));
-        let found = files.get(&path).with_context(|| format!("{path} is not installed"))?;
-        ensure!(found & 0o7777 == *mode, "{path} has the permissions {:o}", found & 0o7777);
+            .map_or_else(|| (*path).to_owned(), |suffix| format!("usr/lib/{suffix}"));
+        let found_mode = files.get(&path).with_context(|| format!("{path} is not installed"))?;
+        ensure!(
+            found_mode & 0o7777 == *mode,
+            "{path} has the permissions {:o}",
+            found_mode & 0o7777
+        );
     }
     for program in PROGRAMS {
-        said_version(program, &root.run(&[&format!("/usr/bin/{program}"), "--version"])?)?;
+        check_version(program, &root.run(&[&format!("/usr/bin/{program}"), "--version"])?)?;
     }
     let user = root.run(&["/usr/bin/getent", "passwd", "uncore-trace"])?;
     ensure!(user.contains(":/var/lib/uncore-trace:"), "the user is {user:?}");
@@ -160,11 +166,11 @@ fn works(root: &Root, own: &[(&str, u32)]) -> Result<()> {
 }
 
 /// Changes the configuration and creates recordings.
-fn used(root: &Root) -> Result<()> {
+fn change_files(root: &Root) -> Result<()> {
     root.write(CONFIG, CHANGED)?;
     for name in DATA {
         let path = Path::new(STATE).join(name);
-        let dir = root.path().join(path.parent().unwrap_or(Path::new(STATE)));
+        let dir = root.root_path().join(path.parent().unwrap_or(Path::new(STATE)));
         fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         root.write(&path.display().to_string(), name)?;
     }
@@ -172,7 +178,7 @@ fn used(root: &Root) -> Result<()> {
 }
 
 /// Checks that what was changed and recorded is as it was.
-fn kept(root: &Root, config: &str, act: &str) -> Result<()> {
+fn check_kept(root: &Root, config: &str, act: &str) -> Result<()> {
     ensure!(root.read(config)? == CHANGED, "{act} has replaced the configuration");
     for name in DATA {
         let text = root.read(&format!("{STATE}/{name}")).with_context(|| act.to_owned())?;
@@ -181,17 +187,18 @@ fn kept(root: &Root, config: &str, act: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the root differs from `before` only by the files `wanted`, [`KEPT`] and recordings.
-fn left(before: &BTreeMap<String, u32>, root: &Root, wanted: &[&str]) -> Result<()> {
-    let after = root.files()?;
-    let found: Vec<&str> = after
+/// Checks that the root differs from `files_before` only by `wanted`, [`KEPT`] and recordings.
+fn check_left(files_before: &BTreeMap<String, u32>, root: &Root, wanted: &[&str]) -> Result<()> {
+    let files_after = root.list_files()?;
+    let new_files: Vec<&str> = files_after
         .keys()
         .map(String::as_str)
-        .filter(|path| !before.contains_key(*path) && !KEPT.contains(path))
+        .filter(|path| !files_before.contains_key(*path) && !KEPT.contains(path))
         .filter(|path| !path.starts_with(STATE))
         .collect();
-    ensure!(found == wanted, "{wanted:?} should be left, but {found:?} is");
-    let gone: Vec<&String> = before.keys().filter(|path| !after.contains_key(*path)).collect();
-    ensure!(gone.is_empty(), "{gone:?} existed before and was removed");
+    ensure!(new_files == wanted, "{wanted:?} should be left, but {new_files:?} is");
+    let removed_files: Vec<&String> =
+        files_before.keys().filter(|path| !files_after.contains_key(*path)).collect();
+    ensure!(removed_files.is_empty(), "{removed_files:?} existed before and was removed");
     Ok(())
 }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 
 use super::super::packages::NEWER;
-use super::guest::{boot, write};
-use super::root::{Root, Variant, archive};
+use super::guest::{boot_guest, write_file};
+use super::root::{Root, RootVariant, root_archive};
 use crate::apt::Apt;
 use crate::command::last_lines;
 
@@ -109,44 +109,45 @@ pub(super) struct Packages<'a> {
 }
 
 /// Runs the script in a guest, and compares what it finds.
-pub(super) fn check(packages: &Packages<'_>, apt: &Apt) -> Result<()> {
-    let root = Root::new(&archive(&Variant::SYSTEMD, apt)?)?;
-    let into = |name: &str| root.path().join("packages").join(name);
-    fs::create_dir(root.path().join("packages")).context("cannot make a directory")?;
+pub(super) fn check_lifecycle(packages: &Packages<'_>, apt: &Apt) -> Result<()> {
+    let root = Root::new(&root_archive(&RootVariant::SYSTEMD, apt)?)?;
+    let into = |name: &str| root.root_path().join("packages").join(name);
+    fs::create_dir(root.root_path().join("packages")).context("cannot make a directory")?;
     let Packages { old: [old_deb, old_rpm], new: [new_deb, new_rpm] } = packages;
     for (from, name) in
         [(old_deb, "old.deb"), (new_deb, "new.deb"), (old_rpm, "old.rpm"), (new_rpm, "new.rpm")]
     {
         fs::copy(from, into(name)).with_context(|| format!("cannot copy {}", from.display()))?;
     }
-    let units = root.path().join("etc/systemd/system");
+    let units = root.root_path().join("etc/systemd/system");
     for (path, text) in [
-        (root.path().join("config"), CONFIG),
-        (root.path().join("check.sh"), SCRIPT),
+        (root.root_path().join("config"), CONFIG),
+        (root.root_path().join("check.sh"), SCRIPT),
         (units.join("check.service"), CHECK),
     ] {
-        write(&path, text)?;
+        write_file(&path, text)?;
     }
-    starts(&units, "check.service")?;
+    enable_unit(&units, "check.service")?;
     let words = "rdinit=/lib/systemd/systemd systemd.show_status=0";
-    let said = boot(super::own()?, root.path(), words, apt)?;
-    let found: Vec<&str> =
-        said.lines().filter_map(|line| line.trim().strip_prefix("check: ")).collect();
+    let console = boot_guest(super::local_arch()?, root.root_path(), words, apt)?;
+    let found_lines: Vec<&str> =
+        console.lines().filter_map(|line| line.trim().strip_prefix("check: ")).collect();
     let wanted = FOUND.replace("NEWER", NEWER);
     let wanted: Vec<&str> = wanted.lines().collect();
-    let at = wanted.iter().zip(&found).take_while(|(wanted, found)| wanted == found).count();
+    let first_difference =
+        wanted.iter().zip(&found_lines).take_while(|(wanted, actual)| wanted == actual).count();
     ensure!(
-        found == wanted,
+        found_lines == wanted,
         "the guest should have found {:?}, and found {:?}:\n{}",
-        wanted.get(at),
-        found.get(at),
-        last_lines(&said, 150)
+        wanted.get(first_difference),
+        found_lines.get(first_difference),
+        last_lines(&console, 150)
     );
     Ok(())
 }
 
 /// Makes the unit start with the guest.
-fn starts(units: &Path, unit: &str) -> Result<()> {
+fn enable_unit(units: &Path, unit: &str) -> Result<()> {
     let wants = units.join("multi-user.target.wants");
     fs::create_dir_all(&wants).with_context(|| format!("cannot create {}", wants.display()))?;
     let link: PathBuf = wants.join(unit);

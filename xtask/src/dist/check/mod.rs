@@ -5,9 +5,9 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use super::{Made, PROGRAMS, own, packages, timed};
+use super::{PROGRAMS, ReleaseFiles, local_arch, packages, time_step};
 use crate::apt::Apt;
-use crate::command::quietly;
+use crate::command::run_quietly;
 
 mod chart;
 mod guest;
@@ -19,58 +19,74 @@ mod root;
 mod units;
 
 /// Tests everything; of the packages, only those of this machine's architecture.
-pub(super) fn run(made: &[Made], dir: &Path, apt: &Apt) -> Result<()> {
+pub(super) fn run(releases: &[ReleaseFiles], dir: &Path, apt: &Apt) -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "run this as root, because it installs packages");
-    quietly(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(dir))?;
-    let own = own()?;
-    for Made { arch, programs, .. } in made {
-        let name = arch.debian();
-        timed(&format!("{name}: static, stripped"), || {
-            programs.iter().try_for_each(|it| stripped(it))
+    run_quietly(
+        Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(dir),
+    )?;
+    let machine_arch = local_arch()?;
+    for ReleaseFiles { arch, programs, .. } in releases {
+        let name = arch.debian_name();
+        time_step(&format!("{name}: static, stripped"), || {
+            programs.iter().try_for_each(|path| check_stripped(path))
         })?;
         let program = &programs[0];
-        if *arch == own {
+        if *arch == machine_arch {
             for (name, program) in PROGRAMS.iter().zip(programs) {
-                said_version(name, &quietly(Command::new(program).arg("--version"))?)?;
+                check_version(name, &run_quietly(Command::new(program).arg("--version"))?)?;
             }
         } else {
-            timed(&format!("{name}: records in a guest"), || guest::program(*arch, program, apt))?;
+            time_step(&format!("{name}: records in a guest"), || {
+                guest::test_program(*arch, program, apt)
+            })?;
         }
     }
-    for Made { deb, rpm, .. } in made.iter().filter(|made| made.arch == own) {
-        timed("packages: accepted by lintian and rpmlint", || lint::check(deb, rpm, apt))?;
-        let (new_deb, new_rpm) = packages::newer(own)?;
-        let clean = timed("a clean root: made", || root::archive(&root::Variant::CLEAN, apt))?;
-        timed("deb: installed, upgraded, removed, purged", || {
-            installed::deb([deb, &new_deb], &clean)
+    for ReleaseFiles { deb, rpm, .. } in
+        releases.iter().filter(|release| release.arch == machine_arch)
+    {
+        time_step("packages: accepted by lintian and rpmlint", || {
+            lint::lint_packages(deb, rpm, apt)
         })?;
-        timed("rpm: installed, upgraded, removed", || {
-            installed::rpm([rpm, &new_rpm], &clean, apt)
+        let (new_deb, new_rpm) = packages::make_newer_packages(machine_arch)?;
+        let clean =
+            time_step("a clean root: made", || root::root_archive(&root::RootVariant::CLEAN, apt))?;
+        time_step("deb: installed, upgraded, removed, purged", || {
+            installed::test_deb([deb, &new_deb], &clean)
+        })?;
+        time_step("rpm: installed, upgraded, removed", || {
+            installed::test_rpm([rpm, &new_rpm], &clean, apt)
         })?;
         let packages = lifecycle::Packages { old: [deb, rpm], new: [&new_deb, &new_rpm] };
-        timed("packages: their whole life in a guest", || lifecycle::check(&packages, apt))?;
+        time_step("packages: their whole life in a guest", || {
+            lifecycle::check_lifecycle(&packages, apt)
+        })?;
     }
     let image = dir.join("image");
     let program = image.join("uncore-trace");
-    timed("units: verified, and run with their capabilities", || units::check(&program))?;
-    let pod = timed("chart: rendered, validated", || chart::check(&program, apt))?;
-    timed("image: built, and run as the chart's pod", || image::check(&image, &pod, apt))
+    time_step("units: verified, and run with their capabilities", || units::check_units(&program))?;
+    let pod = time_step("chart: rendered, validated", || chart::check_chart(&program, apt))?;
+    time_step("image: built, and run as the chart's pod", || image::check_image(&image, &pod, apt))
 }
 
 /// Checks that a program needs no libraries, and names its debug file.
-fn stripped(program: &Path) -> Result<()> {
-    let kind = quietly(Command::new("readelf").args(["--dynamic", "--wide"]).arg(program))?;
-    ensure!(!kind.contains("(NEEDED)"), "{} needs libraries:\n{kind}", program.display());
+fn check_stripped(program: &Path) -> Result<()> {
+    let dynamic_section =
+        run_quietly(Command::new("readelf").args(["--dynamic", "--wide"]).arg(program))?;
+    ensure!(
+        !dynamic_section.contains("(NEEDED)"),
+        "{} needs libraries:\n{dynamic_section}",
+        program.display()
+    );
     let mut notes = Command::new("readelf");
-    let notes = quietly(notes.arg("--string-dump=.gnu_debuglink").arg(program))?;
+    let notes = run_quietly(notes.arg("--string-dump=.gnu_debuglink").arg(program))?;
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     ensure!(notes.contains(&format!("{name}.debug")), "{name} does not name its debug file");
     Ok(())
 }
 
 /// Checks that a program printed its name and version.
-fn said_version(program: &str, said: &str) -> Result<()> {
+fn check_version(program: &str, output: &str) -> Result<()> {
     let wanted = format!("{program} {}", env!("CARGO_PKG_VERSION"));
-    ensure!(said.starts_with(&wanted), "the version should be {wanted:?}, and is {said:?}");
+    ensure!(output.starts_with(&wanted), "the version should be {wanted:?}, and is {output:?}");
     Ok(())
 }

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
 use crate::apt::Apt;
-use crate::command::{quietly, version};
+use crate::command::{run_quietly, tool_version};
 use crate::target;
 
 /// The Debian release.
@@ -19,12 +19,12 @@ const SUITE: &str = "bookworm";
 
 /// The packages of a root.
 #[derive(Debug)]
-pub(super) struct Variant {
+pub(super) struct RootVariant {
     name: &'static str,
     options: [&'static str; 2],
 }
 
-impl Variant {
+impl RootVariant {
     /// Essential packages, and those with which the two packages create users.
     pub(super) const CLEAN: Self = Self {
         name: "clean",
@@ -45,17 +45,17 @@ const NOTED_BY_PACKAGE_MANAGERS: [&str; 6] =
     ["var/lib/dpkg", "var/lib/systemd", "var/lib/rpm", "root/.rpmdb", "var/log", "var/cache"];
 
 /// The archive of a root, which is created if it is missing.
-pub(super) fn archive(variant: &Variant, apt: &Apt) -> Result<PathBuf> {
-    let path = target::dir()?.join(format!("dist/root-{SUITE}-{}.tar", variant.name));
+pub(super) fn root_archive(variant: &RootVariant, apt: &Apt) -> Result<PathBuf> {
+    let path = target::target_dir()?.join(format!("dist/root-{SUITE}-{}.tar", variant.name));
     let age = fs::metadata(&path).and_then(|data| data.modified()).ok();
-    if age.is_some_and(|then| then.elapsed().is_ok_and(|age| age < OLDEST)) {
+    if age.is_some_and(|modified| modified.elapsed().is_ok_and(|age| age < OLDEST)) {
         return Ok(path);
     }
-    if version("mmdebstrap").is_err() {
-        apt.install(&["mmdebstrap"])?;
+    if tool_version("mmdebstrap").is_err() {
+        apt.install_packages(&["mmdebstrap"])?;
     }
     let new = path.with_extension("new.tar");
-    quietly(
+    run_quietly(
         Command::new("mmdebstrap")
             .args(["--quiet", "--mode=root"])
             .args(variant.options)
@@ -73,7 +73,7 @@ pub(super) struct Root(TempDir);
 impl Root {
     pub(super) fn new(archive: &Path) -> Result<Self> {
         let dir = tempfile::tempdir().context("cannot make a directory")?;
-        quietly(
+        run_quietly(
             Command::new("tar")
                 .arg("--extract")
                 .arg("--file")
@@ -84,34 +84,34 @@ impl Root {
         Ok(Self(dir))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(super) fn root_path(&self) -> &Path {
         self.0.path()
     }
 
     /// Runs a program inside the root.
     pub(super) fn run(&self, args: &[&str]) -> Result<String> {
-        quietly(
+        run_quietly(
             Command::new("chroot")
-                .arg(self.path())
+                .arg(self.root_path())
                 .args(args)
                 .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
         )
     }
 
     pub(super) fn read(&self, path: &str) -> Result<String> {
-        let path = self.path().join(path);
+        let path = self.root_path().join(path);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
     pub(super) fn write(&self, path: &str, text: &str) -> Result<()> {
-        let path = self.path().join(path);
+        let path = self.root_path().join(path);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Paths of all files and directories inside, with their mode (type and permissions).
-    pub(super) fn files(&self) -> Result<BTreeMap<String, u32>> {
-        let mut found = BTreeMap::new();
-        let mut folders = vec![self.path().to_owned()];
+    pub(super) fn list_files(&self) -> Result<BTreeMap<String, u32>> {
+        let mut modes = BTreeMap::new();
+        let mut folders = vec![self.root_path().to_owned()];
         while let Some(folder) = folders.pop() {
             let entries = fs::read_dir(&folder)
                 .with_context(|| format!("cannot list {}", folder.display()))?;
@@ -120,17 +120,17 @@ impl Root {
                     entry.with_context(|| format!("cannot list {}", folder.display()))?.path();
                 let data = fs::symlink_metadata(&path)
                     .with_context(|| format!("cannot find {}", path.display()))?;
-                let inside = path.strip_prefix(self.path()).unwrap_or(&path);
+                let inside = path.strip_prefix(self.root_path()).unwrap_or(&path);
                 let inside = inside.to_string_lossy().into_owned();
                 if NOTED_BY_PACKAGE_MANAGERS.contains(&inside.as_str()) {
                     continue;
                 }
-                found.insert(inside, data.mode());
+                modes.insert(inside, data.mode());
                 if data.is_dir() {
                     folders.push(path);
                 }
             }
         }
-        Ok(found)
+        Ok(modes)
     }
 }

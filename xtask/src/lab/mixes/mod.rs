@@ -11,7 +11,7 @@ use fastrand::Rng;
 use serde::Serialize;
 
 use self::draw::Draw;
-use super::machine::Machine;
+use super::machine::LabMachine;
 use super::step::{Move, Step, Tenant, Truth, Work, Yields};
 use super::{traffic, witness};
 
@@ -61,31 +61,39 @@ pub(crate) struct Mix {
 
 /// In the order of the tables.
 pub(crate) const ALL: &[Mix] = &[
-    Mix::new("spinners", "one heavy tenant among idle spinners", tenants::spinners),
-    Mix::new("equal-cpu", "equal CPU time, 10:1 bytes", tenants::equal_cpu),
-    Mix::new("equal-bytes", "equal bytes, 10:1 CPU time", tenants::equal_bytes),
-    Mix::new("bursts", "bursts of 0.1 to 3 ms", tenants::bursts),
-    Mix::new("phases", "rates change every 0.5 to 1 s", tenants::phases),
-    Mix::new("two-sockets", "one cgroup on both sockets", tenants::two_sockets),
-    Mix::new("device", "a disk's owners, while another burns CPU time", tenants::device)
+    Mix::new("spinners", "one heavy tenant among idle spinners", tenants::draw_spinners),
+    Mix::new("equal-cpu", "equal CPU time, 10:1 bytes", tenants::draw_equal_cpu),
+    Mix::new("equal-bytes", "equal bytes, 10:1 CPU time", tenants::draw_equal_bytes),
+    Mix::new("bursts", "bursts of 0.1 to 3 ms", tenants::draw_bursts),
+    Mix::new("phases", "rates change every 0.5 to 1 s", tenants::draw_phases),
+    Mix::new("two-sockets", "one cgroup on both sockets", tenants::draw_two_sockets),
+    Mix::new("device", "a disk's owners, while another burns CPU time", tenants::draw_device)
         .with_disk(),
-    Mix::new("random", "rates over 40:1, duty, places, phases, bursts at random", tenants::random),
-    Mix::new("inseparable", "a CPU for each tenant, and no pause", tenants::inseparable)
-        .inseparable(),
-    Mix::new("short-lived", "200 processes of one cgroup, 30 to 90 ms each", unsteady::short_lived),
-    Mix::new("migrating", "tenants that move between sockets", unsteady::migrating),
-    Mix::new("quota", "cgroups with a cpu.max", unsteady::quota),
-    Mix::new("drift", "rates drift slowly", unsteady::drift),
-    Mix::new("low-load", "CPUs are busy for 5 % of the time", unsteady::low_load),
-    Mix::new("remote", "tenants that use the other socket's memory too", unsteady::remote),
-    Mix::new("gpu", "a device moves bytes while tenants run", unsteady::gpu).inseparable(),
-    Mix::new("kernel", "kernel threads move bytes for tenants", unsteady::kernel),
-    Mix::new("large", "24 tenants on 8 CPUs a socket", unsteady::large).on_many_cpus(),
+    Mix::new(
+        "random",
+        "rates over 40:1, duty, places, phases, bursts at random",
+        tenants::draw_random,
+    ),
+    Mix::new("inseparable", "a CPU for each tenant, and no pause", tenants::draw_inseparable)
+        .not_separable(),
+    Mix::new(
+        "short-lived",
+        "200 processes of one cgroup, 30 to 90 ms each",
+        unsteady::draw_short_lived,
+    ),
+    Mix::new("migrating", "tenants that move between sockets", unsteady::draw_migrating),
+    Mix::new("quota", "cgroups with a cpu.max", unsteady::draw_quota),
+    Mix::new("drift", "rates drift slowly", unsteady::draw_drift),
+    Mix::new("low-load", "CPUs are busy for 5 % of the time", unsteady::draw_low_load),
+    Mix::new("remote", "tenants that use the other socket's memory too", unsteady::draw_remote),
+    Mix::new("gpu", "a device moves bytes while tenants run", unsteady::draw_gpu).not_separable(),
+    Mix::new("kernel", "kernel threads move bytes for tenants", unsteady::draw_kernel),
+    Mix::new("large", "24 tenants on 8 CPUs a socket", unsteady::draw_large).on_many_cpus(),
 ];
 
 /// A counter of a mix, and its true count.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Counted {
+pub(crate) struct MixCounter {
     pub pmu: String,
     pub event: String,
     pub truth: Truth,
@@ -98,21 +106,25 @@ pub(crate) struct Counted {
 }
 
 /// The mix with this name.
-pub(crate) fn find(name: &str) -> Result<&'static Mix> {
+pub(crate) fn find_mix(name: &str) -> Result<&'static Mix> {
     let names: Vec<&str> = ALL.iter().map(|mix| mix.name).collect();
-    let found = ALL.iter().find(|mix| mix.name == name);
-    found.with_context(|| format!("no mix {name}; there are: {}", names.join(", ")))
+    let known_mix = ALL.iter().find(|mix| mix.name == name);
+    known_mix.with_context(|| format!("no mix {name}; there are: {}", names.join(", ")))
 }
 
 /// Counters of these events, for each instance of a model.
-fn counted(machine: &Machine, model: &str, events: &[(&str, f64)]) -> Result<Vec<Vec<Counted>>> {
-    let instances = machine.of(model).into_iter().map(|instance| {
+fn mix_counters(
+    machine: &LabMachine,
+    model: &str,
+    events: &[(&str, f64)],
+) -> Result<Vec<Vec<MixCounter>>> {
+    let instances = machine.instances_of(model).into_iter().map(|instance| {
         let of_event = |&(event, unit): &(&str, f64)| {
-            let (spec, truth) = traffic::counted(instance, event)?;
-            let portion = traffic::of_event(instance, event).first().copied();
+            let (spec, truth) = traffic::spec_and_truth(instance, event)?;
+            let portion = traffic::moves_of_event(instance, event).first().copied();
             let portion = portion.with_context(|| format!("nothing moves {event}"))?;
             let (pmu, event) = (instance.name.clone(), event.to_owned());
-            Ok(Counted { pmu, event, truth, spec, portion, unit })
+            Ok(MixCounter { pmu, event, truth, spec, portion, unit })
         };
         events.iter().map(of_event).collect()
     });
@@ -121,23 +133,24 @@ fn counted(machine: &Machine, model: &str, events: &[(&str, f64)]) -> Result<Vec
 
 /// A recording of a mix, and the true counts of its counters.
 #[derive(Debug)]
-pub(crate) struct Planned {
+pub(crate) struct PlannedMix {
     pub step: Step,
-    pub counters: Vec<Counted>,
+    pub counters: Vec<MixCounter>,
 }
 
-impl Planned {
+impl PlannedMix {
     /// The same, with a core PMU that counts the misses of the tenants, but not those of a device.
-    pub(crate) fn with_misses(mut self, machine: &Machine, seed: u64) -> Result<Self> {
-        let core = machine.of(witness::CORE);
+    pub(crate) fn with_misses(mut self, machine: &LabMachine, seed: u64) -> Result<Self> {
+        let core = machine.instances_of(witness::CORE);
         let core = core.first().with_context(|| format!("{} has no core PMU", machine.name))?;
         let bytes = |flow: &Move| {
-            let is_it =
-                |it: &&Counted| it.truth.device == flow.device && it.truth.event == flow.event;
-            self.counters.iter().find(is_it).map_or(1.0, |counted| counted.unit)
+            let is_moved = |counter: &&MixCounter| {
+                counter.truth.device == flow.device && counter.truth.event == flow.event
+            };
+            self.counters.iter().find(is_moved).map_or(1.0, |counted| counted.unit)
         };
         let tenants = &mut self.step.work.tenants;
-        witness::give(tenants, core, bytes, seed)?;
+        witness::give_witnesses(tenants, core, bytes, seed)?;
         for tenant in tenants.iter_mut().filter(|tenant| tenant.cgroup.as_deref() == Some(DEVICE)) {
             tenant.witness = None;
         }
@@ -154,7 +167,7 @@ impl Mix {
         Self { name, about, separable: true, disk: false, large: false, tenants }
     }
 
-    const fn inseparable(self) -> Self {
+    const fn not_separable(self) -> Self {
         Self { separable: false, ..self }
     }
 
@@ -167,22 +180,22 @@ impl Mix {
     }
 
     /// The machine that it needs, if not every machine with these PMUs is suitable.
-    pub(crate) fn machine(&self) -> Option<&'static str> {
+    pub(crate) fn machine_name(&self) -> Option<&'static str> {
         self.large.then_some(LARGE)
     }
 
     /// A recording of the mix in ticks of 1 ms, with further options.
-    pub(crate) fn plan(
+    pub(crate) fn plan_recording(
         &self,
-        machine: &Machine,
+        machine: &LabMachine,
         seed: u64,
         duration_ms: u32,
         options: &[&str],
-    ) -> Result<Planned> {
+    ) -> Result<PlannedMix> {
         let duration_ms = if self.large { duration_ms.min(LARGE_MS) } else { duration_ms };
-        let memory = counted(machine, MODEL, &EVENTS)?;
-        let ports = if self.disk { counted(machine, PORTS, &OF_DISK)? } else { Vec::new() };
-        let disk: Vec<Counted> = ports.into_iter().flatten().collect();
+        let memory = mix_counters(machine, MODEL, &EVENTS)?;
+        let ports = if self.disk { mix_counters(machine, PORTS, &OF_DISK)? } else { Vec::new() };
+        let disk: Vec<MixCounter> = ports.into_iter().flatten().collect();
         // Each mix has its own random draws, so that other mixes do not change them.
         let seed = self
             .name
@@ -197,15 +210,15 @@ impl Mix {
         }
         let work = Work { tenants, settle_ms: 50, ..Work::default() };
         let mut options: Vec<&str> = ["--tick", "1ms"].iter().chain(options).copied().collect();
-        let counters: Vec<Counted> = memory.into_iter().flatten().chain(disk).collect();
+        let counters: Vec<MixCounter> = memory.into_iter().flatten().chain(disk).collect();
         for counted in &counters {
             options.extend(["-e", &counted.spec]);
         }
         if self.disk {
             options.push("--io");
         }
-        let step = Step::record(self.name, &options, work, Vec::new());
-        Ok(Planned { step, counters })
+        let step = Step::for_record(self.name, &options, work, Vec::new());
+        Ok(PlannedMix { step, counters })
     }
 }
 
@@ -217,23 +230,23 @@ mod tests {
 
     use super::*;
 
-    fn planned(mix: &Mix, seed: u64) -> Planned {
-        let machine = Machine::read(
+    fn planned(mix: &Mix, seed: u64) -> PlannedMix {
+        let machine = LabMachine::read(
             &workspace_root().join("tests/lab"),
-            mix.machine().unwrap_or("grace-housekeeping"),
+            mix.machine_name().unwrap_or("grace-housekeeping"),
         )
         .unwrap();
-        mix.plan(&machine, seed, 6000, &[]).unwrap()
+        mix.plan_recording(&machine, seed, 6000, &[]).unwrap()
     }
 
     #[test]
     fn a_cpu_of_its_own_for_the_recorder_changes_nothing_else() {
         let lab = workspace_root().join("tests/lab");
         let [shared, own] =
-            ["grace-mixes", "grace-housekeeping"].map(|name| Machine::read(&lab, name).unwrap());
+            ["grace-mixes", "grace-housekeeping"].map(|name| LabMachine::read(&lab, name).unwrap());
         assert_eq!([shared.housekeeping_cpu(), own.housekeeping_cpu()], [None, Some(4)]);
-        for mix in ALL.iter().filter(|mix| mix.machine().is_none() && mix.name != "gpu") {
-            let of = |machine| mix.plan(machine, 1, 6000, &[]).unwrap().step;
+        for mix in ALL.iter().filter(|mix| mix.machine_name().is_none() && mix.name != "gpu") {
+            let of = |machine| mix.plan_recording(machine, 1, 6000, &[]).unwrap().step;
             let work = |machine| serde_json::to_string(&of(machine).work).unwrap();
             assert_eq!(work(&shared), work(&own), "{}", mix.name);
         }
@@ -257,7 +270,7 @@ mod tests {
         for mix in ALL.iter().filter(|mix| !elsewhere.contains(&mix.name)) {
             let first_of_1 = if mix.large { 8 } else { 2 };
             for seed in 0..20 {
-                let Planned { step, counters } = planned(mix, seed);
+                let PlannedMix { step, counters } = planned(mix, seed);
                 for tenant in &step.work.tenants {
                     let own = (tenant.cpus.as_deref().unwrap(), &tenant.flows);
                     let stays = tenant.stays.iter().map(|stay| (&*stay.cpus, &stay.flows));
@@ -278,7 +291,7 @@ mod tests {
     #[test]
     fn only_a_device_is_on_the_cpu_of_the_recorder() {
         for mix in ALL {
-            let Planned { step, .. } = planned(mix, 1);
+            let PlannedMix { step, .. } = planned(mix, 1);
             let first = if mix.large { 16 } else { 4 };
             for tenant in &step.work.tenants {
                 let stays = tenant.stays.iter().flat_map(|stay| &stay.cpus);
@@ -291,8 +304,8 @@ mod tests {
     #[test]
     fn all_but_devices_have_misses_where_they_are_counted() {
         for mix in ALL {
-            let name = mix.machine().unwrap_or("grace-housekeeping");
-            let machine = Machine::read(&workspace_root().join("tests/lab"), name).unwrap();
+            let name = mix.machine_name().unwrap_or("grace-housekeeping");
+            let machine = LabMachine::read(&workspace_root().join("tests/lab"), name).unwrap();
             let planned = planned(mix, 1).with_misses(&machine, 1).unwrap();
             for tenant in &planned.step.work.tenants {
                 let moves = !tenant.flows.is_empty() || !tenant.stays.is_empty();
@@ -307,7 +320,7 @@ mod tests {
         // BLOCKS of tests/lab/model/truth.c, and struct lab_truth.
         let room = (128 << 20) / 56;
         for mix in ALL {
-            let Planned { step, .. } = planned(mix, 1);
+            let PlannedMix { step, .. } = planned(mix, 1);
             let tenants = &step.work.tenants;
             let flows = tenants.iter().map(|tenant| tenant.flows.len()).max().unwrap();
             let each_us = tenants[0].period_us;

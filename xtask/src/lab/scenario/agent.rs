@@ -19,15 +19,16 @@ const BURST_FOR_MS: u32 = 1000;
 const QUIET: u64 = 50_000;
 const LOUD: u64 = 5_000_000;
 
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
-    let instance = setting.machine.of("grace-pcie").first().copied().context("no grace-pcie")?;
-    let (_, truth) = traffic::counted(instance, EVENT)?;
-    let one = traffic::of_event(instance, EVENT).first().copied();
-    let one = one.with_context(|| format!("nothing moves {EVENT}"))?;
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let instance =
+        setting.machine.instances_of("grace-pcie").first().copied().context("no grace-pcie")?;
+    let (_, truth) = traffic::spec_and_truth(instance, EVENT)?;
+    let first_move = traffic::moves_of_event(instance, EVENT).first().copied();
+    let first_move = first_move.with_context(|| format!("nothing moves {EVENT}"))?;
     let tenant = |cgroup: &str, amount, start_ms, duration_ms| Tenant {
         cgroup: Some(cgroup.to_owned()),
         cpus: Some(vec![0]),
-        flows: vec![Move { amount, ..one }],
+        flows: vec![Move { amount, ..first_move }],
         start_ms,
         duration_ms,
         ..Tenant::default()
@@ -41,5 +42,5 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         Check::Kept { event: EVENT.to_owned(), truth, cgroup: "/lab/loud".to_owned() },
     ];
     let agent = ["/bin/uncore-trace", "agent", "--config", "/lab/agent.toml", "--duration", "9s"];
-    Ok(vec![Step::beside("agent", &agent, work, checks)])
+    Ok(vec![Step::beside_work("agent", &agent, work, checks)])
 }

@@ -21,9 +21,9 @@ const WINDOWS: [&str; 2] = ["--interval", "1ms"];
 /// 0.5.
 const MEDIAN: f64 = 0.15;
 
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
-    let mixes::Planned { mut step, counters } =
-        mixes::find(MIX)?.plan(setting.machine, SEED, DURATION_MS, &WINDOWS)?;
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let mixes::PlannedMix { mut step, counters } =
+        mixes::find_mix(MIX)?.plan_recording(setting.machine, SEED, DURATION_MS, &WINDOWS)?;
     step.checks = vec![Check::Conserved, Check::Attributed { counters, median: MEDIAN }];
     Ok(vec![step])
 }

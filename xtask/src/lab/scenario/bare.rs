@@ -7,11 +7,11 @@ use super::super::step::{Check, Step, Tenant, Work};
 use super::Setting;
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
-pub(super) fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
-    let said = |code, words: &[&str]| {
+pub(super) fn build_steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let exit_check = |code, words: &[&str]| {
         vec![Check::Exit { code, says: words.iter().map(|&words| words.to_owned()).collect() }]
     };
-    let mut refused = said(2, &["no PMU of this machine is in the group pcie"]);
+    let mut refused = exit_check(2, &["no PMU of this machine is in the group pcie"]);
     refused.push(Check::NoRecording);
     let busy = Tenant {
         cgroup: Some("host".to_owned()),
@@ -20,16 +20,16 @@ pub(super) fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
         ..Tenant::default()
     };
     let work = Work { tenants: vec![busy], settle_ms: 50, ..Work::default() };
-    let mut recorded = said(0, &[]);
+    let mut recorded = exit_check(0, &[]);
     recorded.push(Check::Conserved);
     Ok(vec![
-        Step::command(
+        Step::plain_command(
             "bare-doctor",
             &["/bin/uncore-trace", "doctor"],
-            said(0, &["uncore PMUs", "none here", "record -p host"]),
+            exit_check(0, &["uncore PMUs", "none here", "record -p host"]),
         ),
-        Step::command("bare-list", &["/bin/uncore-trace", "list"], said(0, &[])),
-        Step::record("bare-pcie", &["-p", "pcie"], Work::default(), refused),
-        Step::record("bare-host", &["-p", "host"], work, recorded),
+        Step::plain_command("bare-list", &["/bin/uncore-trace", "list"], exit_check(0, &[])),
+        Step::for_record("bare-pcie", &["-p", "pcie"], Work::default(), refused),
+        Step::for_record("bare-host", &["-p", "host"], work, recorded),
     ])
 }

@@ -17,13 +17,13 @@ pub(crate) const FAMILY: (&str, &str, &str) =
 const MODEL: &str = "grace-pcie";
 const EVENT: &str = "rd_bytes_loc";
 
-pub(crate) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
-    let instances = setting.machine.of(MODEL);
+pub(crate) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let instances = setting.machine.instances_of(MODEL);
     let instance = instances.first().with_context(|| format!("no {MODEL}"))?;
-    let (spec, truth) = traffic::counted(instance, EVENT)?;
+    let (spec, truth) = traffic::spec_and_truth(instance, EVENT)?;
     let tenant = Tenant {
         cgroup: Some("broken".to_owned()),
-        once: traffic::everything(instance),
+        once: traffic::all_moves(instance),
         ..Tenant::default()
     };
     let work = Work { tenants: vec![tenant], settle_ms: 50, ..Work::default() };
@@ -31,5 +31,5 @@ pub(crate) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let (counter, pmu, event) = (0, instance.name.clone(), EVENT.to_owned());
     let differs = Check::Differs { counter, pmu, event, truth };
     let options = ["--catalog", CATALOG, "-e", &spec];
-    Ok(vec![Step::record("broken-filter", &options, work, vec![exit, differs])])
+    Ok(vec![Step::for_record("broken-filter", &options, work, vec![exit, differs])])
 }

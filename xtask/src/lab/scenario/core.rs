@@ -7,7 +7,7 @@
 use anyhow::Result;
 
 use super::super::qemu;
-use super::super::step::{Check, Step, Tenant, Work, recording};
+use super::super::step::{Check, Step, Tenant, Work, recording_dir};
 use super::Setting;
 
 /// How long the tenants run.
@@ -21,7 +21,7 @@ const IPC_WITHIN: f64 = 0.05;
 
 /// Two tenants on one CPU, one of which sleeps half of the time, and one that is not pinned.
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let tenant = |cgroup: &str| Tenant {
         cgroup: Some(cgroup.to_owned()),
         duration_ms: DURATION_MS,
@@ -48,7 +48,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     ];
     let options = ["-e", "cycles", "-e", "instructions", "--tick", "5ms", "--interval", "20ms"];
     let name = "core-exact";
-    let busy = Tenant { threads: 2 * setting.machine.cpus(), ..tenant("busy") };
+    let busy = Tenant { threads: 2 * setting.machine.cpu_count(), ..tenant("busy") };
     let busy = Work { tenants: vec![busy], ..Work::default() };
     let ipc = Check::Value {
         metric: "ipc".to_owned(),
@@ -57,11 +57,11 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     };
     let counted = vec![Check::Exit { code: 0, says: Vec::new() }, ipc];
     Ok(vec![
-        Step::stat("core-ipc", &["-M", "ipc"], busy, counted),
-        Step::record(name, &options, work, checks),
-        Step::command(
+        Step::for_stat("core-ipc", &["-M", "ipc"], busy, counted),
+        Step::for_record(name, &options, work, checks),
+        Step::plain_command(
             "core-check",
-            &["/bin/uncore-trace", "check", &recording(name)],
+            &["/bin/uncore-trace", "check", &recording_dir(name)],
             vec![Check::Exit { code: 0, says: Vec::new() }],
         ),
     ])

@@ -4,7 +4,9 @@
 
 use anyhow::{Context as _, Result};
 
-use super::super::step::{Action, Change, Check, Disk, Move, Step, Tenant, Truth, Work, recording};
+use super::super::step::{
+    Action, Change, Check, Disk, Move, Step, Tenant, Truth, Work, recording_dir,
+};
 use super::super::traffic;
 use super::Setting;
 
@@ -43,45 +45,45 @@ const WITHIN: f64 = 0.1;
 const CONFIDENCE: f64 = 0.85;
 const LEARNT_AFTER_MS: u32 = 1000;
 
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
-    let remote = Flow::new(setting, "grace-scf", REMOTE)?;
-    let read = Flow::new(setting, "grace-pcie", FROM_DISK)?;
-    let written = Flow::new(setting, "grace-pcie", TO_DISK)?;
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let remote = FabricFlow::new(setting, "grace-scf", REMOTE)?;
+    let read = FabricFlow::new(setting, "grace-pcie", FROM_DISK)?;
+    let written = FabricFlow::new(setting, "grace-pcie", TO_DISK)?;
     let disk = |bytes, write_every| Disk {
         path: "/dev/vdb".to_owned(),
         bytes,
         write_every,
         pause_us: 400,
-        read: Some(read.of(1)),
-        written: Some(written.of(1)),
+        read: Some(read.scaled(1)),
+        written: Some(written.scaled(1)),
     };
     let mut tenants: Vec<Tenant> = ON_CPUS
         .iter()
         .map(|&(cgroup, cpu, counts)| Tenant {
-            flows: if counts > 0 { vec![remote.of(counts)] } else { Vec::new() },
+            flows: if counts > 0 { vec![remote.scaled(counts)] } else { Vec::new() },
             duty: if counts > 0 { DUTY } else { 1.0 },
             stint_us: Some(STINT_US),
             period_us: 50,
-            ..tenant(cgroup, cpu)
+            ..pinned_tenant(cgroup, cpu)
         })
         .collect();
     let web = tenants.iter_mut().find(|tenant| tenant.comm.as_deref() == Some(RESTARTED));
     let web = web.context("no tenant to start again")?;
-    let again = Tenant {
+    let restarted = Tenant {
         late: true,
         start_ms: START_MS,
         duration_ms: DURATION_MS - START_MS,
         ..web.clone()
     };
     web.duration_ms = STOP_MS;
-    tenants.push(again);
+    tenants.push(restarted);
     tenants.push(Tenant {
         disk: Some(disk(65536, 0)),
         start_ms: BACKUP_MS,
         duration_ms: BACKUP_FOR_MS,
-        ..tenant("backup", 0)
+        ..pinned_tenant("backup", 0)
     });
-    tenants.push(Tenant { disk: Some(disk(16384, 1)), ..tenant("logger", 1) });
+    tenants.push(Tenant { disk: Some(disk(16384, 1)), ..pinned_tenant("logger", 1) });
     let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }, Check::Conserved];
     for (flow, cgroup) in [(&remote, "train"), (&read, "backup"), (&written, "logger")] {
         let (event, cgroups) = (flow.event.to_owned(), vec![format!("/lab/{cgroup}")]);
@@ -97,12 +99,12 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mark = Change::Mark { text: MARK.to_owned() };
     let actions = vec![Action { after_ms: START_MS - MARK_BEFORE_MS, change: mark }];
     let work = Work { tenants, actions, settle_ms: 50 };
-    let run = recording("fabric");
+    let run = recording_dir("fabric");
     let says = [REMOTE, "/lab/train", "regression", FROM_DISK, "/lab/backup", "io"];
     let says = says.map(str::to_owned).to_vec();
     Ok(vec![
-        Step::record("fabric", &["-p", "c2c,pcie"], work, checks),
-        Step::command(
+        Step::for_record("fabric", &["-p", "c2c,pcie"], work, checks),
+        Step::plain_command(
             "fabric-report",
             &["/bin/uncore-trace", "report", &run, "--from", "1s", "--top", "3"],
             vec![Check::Exit { code: 0, says }],
@@ -110,7 +112,7 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     ])
 }
 
-fn tenant(cgroup: &str, cpu: u32) -> Tenant {
+fn pinned_tenant(cgroup: &str, cpu: u32) -> Tenant {
     Tenant {
         cgroup: Some(cgroup.to_owned()),
         comm: Some(cgroup.to_owned()),
@@ -121,23 +123,23 @@ fn tenant(cgroup: &str, cpu: u32) -> Tenant {
 }
 
 /// A flow of traffic, and the true count of a counter of socket 0.
-struct Flow {
+struct FabricFlow {
     event: &'static str,
-    one: Move,
+    unit_move: Move,
     truth: Truth,
 }
 
-impl Flow {
+impl FabricFlow {
     fn new(setting: &Setting<'_>, model: &str, event: &'static str) -> Result<Self> {
-        let instance = setting.machine.of(model).first().copied();
+        let instance = setting.machine.instances_of(model).first().copied();
         let instance = instance.with_context(|| format!("no {model}"))?;
-        let (_, truth) = traffic::counted(instance, event)?;
-        let one = traffic::of_event(instance, event).first().copied();
-        let one = one.with_context(|| format!("nothing moves {event}"))?;
-        Ok(Self { event, one, truth })
+        let (_, truth) = traffic::spec_and_truth(instance, event)?;
+        let unit_move = traffic::moves_of_event(instance, event).first().copied();
+        let unit_move = unit_move.with_context(|| format!("nothing moves {event}"))?;
+        Ok(Self { event, unit_move, truth })
     }
 
-    fn of(&self, amount: u64) -> Move {
-        Move { amount, ..self.one }
+    fn scaled(&self, amount: u64) -> Move {
+        Move { amount, ..self.unit_move }
     }
 }

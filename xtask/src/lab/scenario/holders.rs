@@ -40,61 +40,79 @@ const COUNTED: &str = "6.5";
 /// The number of the first counter.
 const COUNTER: u32 = 0;
 
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
-    let port = setting.machine.of(PORT.0).first().copied();
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let port = setting.machine.instances_of(PORT.0).first().copied();
     let mut options =
         ["-p", "host", "--io", "--tick", "5ms", "--interval", "50ms"].map(str::to_owned).to_vec();
     let mut flows: Vec<Move> = Vec::new();
     let mut truth = None;
     if let Some(port) = port {
-        let (spec, seen) = traffic::counted(port, PORT.1)?;
+        let (spec, counted_truth) = traffic::spec_and_truth(port, PORT.1)?;
         options = ["--io", "--tick", "5ms", "--interval", "50ms", "-e"].map(str::to_owned).to_vec();
         options.push(spec);
-        flows.extend(traffic::of_event(port, PORT.1).first());
-        truth = Some((port.name.clone(), seen));
+        flows.extend(traffic::moves_of_event(port, PORT.1).first());
+        truth = Some((port.name.clone(), counted_truth));
     }
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let device = if port.is_some() { CARD } else { DISK };
     let mut steps = vec![
-        record("holders", &options, device, one_after_the_other(device, &flows), truth.as_ref()),
-        record("holders-two", &options, device, at_the_same_time(device, &flows), truth.as_ref()),
-        record("holders-storm", &options, device, storm(device, &flows), truth.as_ref()),
+        record_step(
+            "holders",
+            &options,
+            device,
+            one_after_the_other(device, &flows),
+            truth.as_ref(),
+        ),
+        record_step(
+            "holders-two",
+            &options,
+            device,
+            at_the_same_time(device, &flows),
+            truth.as_ref(),
+        ),
+        record_step(
+            "holders-storm",
+            &options,
+            device,
+            storm_tenants(device, &flows),
+            truth.as_ref(),
+        ),
     ];
     if port.is_none() && setting.is_since(COUNTED)? {
-        steps.extend(cost(&options, device));
+        steps.extend(cost_steps(&options, device));
     }
     Ok(steps)
 }
 
 /// What opening a file costs without a recorder, and with one.
-fn cost(options: &[&str], device: &str) -> [Step; 2] {
-    let work = Work { tenants: openers(device), settle_ms: 100, ..Work::default() };
-    let without = "holders-unseen";
-    let file = format!("/lab/steps/{without}.json");
+fn cost_steps(options: &[&str], device: &str) -> [Step; 2] {
+    let work = Work { tenants: opener_tenants(device), settle_ms: 100, ..Work::default() };
+    let baseline_name = "holders-unseen";
+    let file = format!("/lab/steps/{baseline_name}.json");
     let complete = || Check::Exit { code: 0, says: Vec::new() };
-    let before = Step {
+    let baseline = Step {
         work: work.clone(),
-        ..Step::command(without, &["/init", "run", &file], vec![complete()])
+        ..Step::plain_command(baseline_name, &["/init", "run", &file], vec![complete()])
     };
     let most = MOST_NS.map(|(cgroup, ns)| (format!("/lab/{cgroup}"), ns)).into();
-    let checks = vec![Check::Recorded, Check::OpenCost { than: without.to_owned(), most }];
-    [before, Step::record("holders-cost", options, work, checks)]
+    let checks = vec![Check::Recorded, Check::OpenCost { than: baseline_name.to_owned(), most }];
+    [baseline, Step::for_record("holders-cost", options, work, checks)]
 }
 
 /// Each opens and closes one file 10^4 times without a pause: of a device that nobody watches, of
 /// one that it holds, and of one that it holds only for these times.
-fn openers(device: &str) -> Vec<Tenant> {
+fn opener_tenants(device: &str) -> Vec<Tenant> {
     let storm = |after_ms| (after_ms, Act::Storm { per_ms: 10_000, ms: 1 });
     let tenants = [
-        holder("unwatched", "/dev/null", &[], &[storm(200)]),
-        holder("held", device, &[], &[(100, Act::Open), storm(900)]),
-        holder("watched", device, &[], &[storm(1600)]),
+        holding_tenant("unwatched", "/dev/null", &[], &[storm(200)]),
+        holding_tenant("held", device, &[], &[(100, Act::Open), storm(900)]),
+        holding_tenant("watched", device, &[], &[storm(1600)]),
     ];
     // Little besides their opens uses CPU time.
     tenants.into_iter().map(|tenant| Tenant { duty: 0.01, ..tenant }).collect()
 }
 
-fn record(
+fn record_step(
     name: &str,
     options: &[&str],
     device: &str,
@@ -114,11 +132,11 @@ fn record(
         checks.push(Check::Held { event, truth: of_held, within, tick_ns: TICK_NS, shared });
     }
     let work = Work { tenants, settle_ms: 100, ..Work::default() };
-    Step::record(name, options, work, checks)
+    Step::for_record(name, options, work, checks)
 }
 
 /// A tenant that holds the device at times, and moves bytes in a fifth of the time.
-fn holder(cgroup: &str, device: &str, flows: &[Move], acts: &[(u32, Act)]) -> Tenant {
+fn holding_tenant(cgroup: &str, device: &str, flows: &[Move], acts: &[(u32, Act)]) -> Tenant {
     let timed = |(after_ms, act): &(u32, Act)| TimedAct { after_ms: *after_ms, act: act.clone() };
     let acts = acts.iter().map(timed).collect();
     Tenant {
@@ -132,7 +150,7 @@ fn holder(cgroup: &str, device: &str, flows: &[Move], acts: &[(u32, Act)]) -> Te
 }
 
 /// A tenant that uses CPU time and holds nothing.
-fn busy() -> Tenant {
+fn busy_tenant() -> Tenant {
     Tenant { cgroup: Some("busy".to_owned()), duration_ms: DURATION_MS, ..Tenant::default() }
 }
 
@@ -140,7 +158,7 @@ fn busy() -> Tenant {
 /// it.
 fn one_after_the_other(device: &str, flows: &[Move]) -> Vec<Tenant> {
     let socket = || "second".to_owned();
-    let first = [
+    let first_acts = [
         (200, Act::Open),
         (400, Act::Open),
         (500, Act::Duplicate),
@@ -150,25 +168,37 @@ fn one_after_the_other(device: &str, flows: &[Move]) -> Vec<Tenant> {
         (1200, Act::Send { socket: socket() }),
         (1200, Act::Close),
     ];
-    let second = [
+    let second_acts = [
         (0, Act::Receive { socket: socket() }),
         (1600, Act::Fork { ms: 300 }),
         (1700, Act::Close),
         (1800, Act::Open),
     ];
-    vec![holder("first", device, flows, &first), holder("second", device, flows, &second), busy()]
+    vec![
+        holding_tenant("first", device, flows, &first_acts),
+        holding_tenant("second", device, flows, &second_acts),
+        busy_tenant(),
+    ]
 }
 
 /// Two hold it at the same time; one of them then goes to another cgroup.
 fn at_the_same_time(device: &str, flows: &[Move]) -> Vec<Tenant> {
-    let first = [(200, Act::Open), (1400, Act::Enter { cgroup: "third".to_owned() })];
-    let second = [(800, Act::Open), (2000, Act::Close)];
-    vec![holder("first", device, flows, &first), holder("second", device, flows, &second), busy()]
+    let first_acts = [(200, Act::Open), (1400, Act::Enter { cgroup: "third".to_owned() })];
+    let second_acts = [(800, Act::Open), (2000, Act::Close)];
+    vec![
+        holding_tenant("first", device, flows, &first_acts),
+        holding_tenant("second", device, flows, &second_acts),
+        busy_tenant(),
+    ]
 }
 
 /// One holds it, and another process of its cgroup opens and closes it 10^4 times a second.
-fn storm(device: &str, flows: &[Move]) -> Vec<Tenant> {
-    let first = [(200, Act::Open), (2000, Act::Close)];
-    let second = [(700, Act::Storm { per_ms: 10, ms: 1000 })];
-    vec![holder("first", device, flows, &first), holder("first", device, &[], &second), busy()]
+fn storm_tenants(device: &str, flows: &[Move]) -> Vec<Tenant> {
+    let first_acts = [(200, Act::Open), (2000, Act::Close)];
+    let second_acts = [(700, Act::Storm { per_ms: 10, ms: 1000 })];
+    vec![
+        holding_tenant("first", device, flows, &first_acts),
+        holding_tenant("first", device, &[], &second_acts),
+        busy_tenant(),
+    ]
 }

@@ -30,7 +30,7 @@ const TICK: &str = "5ms";
 /// By then each counter has its first boundary: traffic before it is in no window.
 const START_MS: u32 = 300;
 
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let machine = setting.machine;
     let leaving = (machine.sockets - 1) * machine.cpus_per_socket;
     let mut options = ["--tick", TICK, "--interval", "50ms"].map(str::to_owned).to_vec();
@@ -42,10 +42,12 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut flows = Vec::new();
     let mut counter = 0;
     for (model, event) in EVENTS {
-        for instance in machine.of(model).iter().filter(|it| it.is_near(leaving)) {
-            let (spec, truth) = traffic::counted(instance, event)?;
+        for instance in
+            machine.instances_of(model).iter().filter(|candidate| candidate.is_near(leaving))
+        {
+            let (spec, truth) = traffic::spec_and_truth(instance, event)?;
             options.extend(["-e".to_owned(), spec]);
-            flows.extend(traffic::of_event(instance, event).first());
+            flows.extend(traffic::moves_of_event(instance, event).first());
             let (pmu, event) = (instance.name.clone(), (*event).to_owned());
             checks.push(Check::Resumed { counter, pmu, event, truth });
             counter += 1;
@@ -66,5 +68,5 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     ];
     let work = Work { tenants: vec![tenant], actions, settle_ms: 100 };
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    Ok(vec![Step::record("hotplug", &options, work, checks)])
+    Ok(vec![Step::for_record("hotplug", &options, work, checks)])
 }

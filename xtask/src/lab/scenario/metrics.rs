@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 
 use super::super::machine::Instance;
-use super::super::pmu::{Formula, Pmu};
+use super::super::pmu::{LabFormula, LabPmu};
 use super::super::step::{Check, Step, Tenant, Truth, Work};
 use super::super::traffic;
 use super::Setting;
@@ -15,69 +15,71 @@ use super::Setting;
 const WITHIN: f64 = 1e-6;
 
 /// A metric and its events.
-struct Item<'a> {
+struct MetricItem<'a> {
     name: &'a str,
-    formula: &'a Formula,
+    formula: &'a LabFormula,
     events: Vec<&'a str>,
 }
 
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
-    for model in setting.machine.models() {
-        let instances = setting.machine.of(model);
-        let Some(first) = instances.first() else {
+    for model in setting.machine.model_names() {
+        let instances = setting.machine.instances_of(model);
+        let Some(reference) = instances.first() else {
             continue;
         };
         // The program sums instances with one name, of any description.
-        let alike = |it: &Instance| it.model != first.model && it.pmu.name == first.pmu.name;
+        let alike = |instance: &Instance| {
+            instance.model != reference.model && instance.pmu.name == reference.pmu.name
+        };
         let apart = setting.machine.instances.iter().any(alike);
-        let mut waiting = items(&first.pmu);
+        let mut waiting = measurable_metrics(&reference.pmu);
         while !waiting.is_empty() {
-            let batch = take(&first.pmu, &mut waiting);
-            steps.push(step(model, steps.len(), &instances, apart, &batch)?);
+            let batch = take_batch(&reference.pmu, &mut waiting);
+            steps.push(build_step(model, steps.len(), &instances, apart, &batch)?);
         }
     }
     Ok(steps)
 }
 
 /// The metrics whose events all exist on this kernel.
-fn items(pmu: &Pmu) -> Vec<Item<'_>> {
+fn measurable_metrics(pmu: &LabPmu) -> Vec<MetricItem<'_>> {
     let items = pmu.metrics.iter().map(|(name, formula)| {
         let events = formula.value.split(|c: char| !c.is_alphanumeric() && c != '_');
         let events = events.filter(|word| pmu.events.contains_key(*word)).collect();
-        Item { name, formula, events }
+        MetricItem { name, formula, events }
     });
     items.filter(|item| !item.events.is_empty()).collect()
 }
 
 /// As many as can be counted at once; one that needs single sources is counted alone.
-fn take<'a>(pmu: &Pmu, waiting: &mut Vec<Item<'a>>) -> Vec<Item<'a>> {
-    let mut taken: Vec<Item<'a>> = Vec::new();
-    let mut left = Vec::new();
+fn take_batch<'a>(pmu: &LabPmu, waiting: &mut Vec<MetricItem<'a>>) -> Vec<MetricItem<'a>> {
+    let mut batch: Vec<MetricItem<'a>> = Vec::new();
+    let mut postponed = Vec::new();
     for item in waiting.drain(..) {
-        let mut events: Vec<&str> = taken.iter().flat_map(|it| it.events.clone()).collect();
+        let mut events: Vec<&str> = batch.iter().flat_map(|chosen| chosen.events.clone()).collect();
         events.extend(&item.events);
         events.sort_unstable();
         events.dedup();
         let exclusive = events.iter().filter(|event| pmu.is_exclusive(event)).count();
-        let alone = taken.iter().chain([&item]).any(|item| item.formula.by_source());
+        let alone = batch.iter().chain([&item]).any(|item| item.formula.by_source());
         let fits = events.len() <= pmu.at_once && exclusive <= 1 && !alone;
-        if taken.is_empty() || fits {
-            taken.push(item);
+        if batch.is_empty() || fits {
+            batch.push(item);
         } else {
-            left.push(item);
+            postponed.push(item);
         }
     }
-    *waiting = left;
-    taken
+    *waiting = postponed;
+    batch
 }
 
-fn step(
+fn build_step(
     model: &str,
     number: usize,
     instances: &[&Instance],
     apart: bool,
-    batch: &[Item<'_>],
+    batch: &[MetricItem<'_>],
 ) -> Result<Step> {
     let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }];
     for item in batch {
@@ -85,7 +87,7 @@ fn step(
         for instance in instances {
             let truths = item.events.iter().map(|event| {
                 let view = instance.pmu.first_view(event).context("an event without a view")?;
-                let truth = traffic::seen(instance, event, view);
+                let truth = traffic::truth_in_view(instance, event, view);
                 let mut truth = truth.context("an event without a number")?;
                 if item.formula.by_source() {
                     truth.sources = None;
@@ -104,7 +106,7 @@ fn step(
     }
     let tenant = Tenant {
         cgroup: Some("metrics".to_owned()),
-        once: instances.iter().flat_map(|instance| traffic::everything(instance)).collect(),
+        once: instances.iter().flat_map(|instance| traffic::all_moves(instance)).collect(),
         ..Tenant::default()
     };
     let work = Work { tenants: vec![tenant], settle_ms: 50, ..Work::default() };
@@ -114,5 +116,5 @@ fn step(
     if apart {
         options.push("--no-merge");
     }
-    Ok(Step::stat(&format!("metrics-{number:03}-{model}"), &options, work, checks))
+    Ok(Step::for_stat(&format!("metrics-{number:03}-{model}"), &options, work, checks))
 }

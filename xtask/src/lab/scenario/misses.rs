@@ -7,7 +7,7 @@
 use anyhow::{Context as _, Result};
 
 use super::super::machine::Instance;
-use super::super::step::{Action, Change, Check, Move, Step, Tenant, Work, recording};
+use super::super::step::{Action, Change, Check, Move, Step, Tenant, Work, recording_dir};
 use super::super::{traffic, witness};
 use super::Setting;
 
@@ -55,73 +55,78 @@ const SEED: u64 = 7;
 /// Bytes per count of the fabric.
 const UNIT: f64 = 32.0;
 
-pub(crate) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
-    let lab = Lab::new(setting)?;
+pub(crate) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let lab = MissesLab::new(setting)?;
     let name = "misses";
-    let mut checks = lab.checks();
+    let mut checks = lab.shared_checks();
     checks.push(Check::Divided {
         event: EVENT.to_owned(),
         method: METHOD.to_owned(),
         least: LEAST,
         most: 1.0,
     });
-    let run = recording(name);
+    let run = recording_dir(name);
     let file = "attributed.parquet";
-    let again = format!("/out/misses-attribute/{file}");
-    let attribute = ["/bin/uncore-trace", "attribute", &run, "-o", &again];
+    let attributed_path = format!("/out/misses-attribute/{file}");
+    let attribute = ["/bin/uncore-trace", "attribute", &run, "-o", &attributed_path];
     let check = ["/bin/uncore-trace", "check", &run];
     let exit = || vec![Check::Exit { code: 0, says: Vec::new() }];
-    let same = Check::SameRows { step: name.to_owned(), file: file.to_owned() };
+    let same_rows = Check::SameRows { step: name.to_owned(), file: file.to_owned() };
     Ok(vec![
-        lab.record(name, METHOD, Work { tenants: lab.tenants(), ..work() }, checks),
-        Step::command("misses-attribute", &attribute, [exit(), vec![same]].concat()),
-        Step::command("misses-check", &check, exit()),
-        lab.both()?,
-        lab.hotplug(),
-        lab.absent(),
-        lab.noisy()?,
-        lab.auto("misses-auto", "50", &lab.cpus),
-        lab.auto("misses-budget", "0", &[]),
+        lab.record_step(
+            name,
+            METHOD,
+            Work { tenants: lab.socket_tenants(), ..settled_work() },
+            checks,
+        ),
+        Step::plain_command("misses-attribute", &attribute, [exit(), vec![same_rows]].concat()),
+        Step::plain_command("misses-check", &check, exit()),
+        lab.both_step()?,
+        lab.hotplug_step(),
+        lab.absent_step(),
+        lab.noisy_step()?,
+        lab.auto_step("misses-auto", "50", &lab.cpus),
+        lab.auto_step("misses-budget", "0", &[]),
     ])
 }
 
-fn work() -> Work {
+fn settled_work() -> Work {
     Work { settle_ms: 50, ..Work::default() }
 }
 
-struct Lab<'a> {
+struct MissesLab<'a> {
     scf: &'a Instance,
     core: &'a Instance,
     spec: String,
     cpus: Vec<u32>,
 }
 
-impl<'a> Lab<'a> {
+impl<'a> MissesLab<'a> {
     fn new(setting: &Setting<'a>) -> Result<Self> {
         let instance = |model: &str| {
-            let found = setting.machine.of(model).first().copied();
-            found.with_context(|| format!("no {model}"))
+            let candidate = setting.machine.instances_of(model).first().copied();
+            candidate.with_context(|| format!("no {model}"))
         };
         let (scf, core) = (instance(MODEL)?, instance(witness::CORE)?);
-        let cpus = (0..setting.machine.cpus()).filter(|&cpu| scf.is_near(cpu)).collect();
-        Ok(Self { scf, core, spec: traffic::counted(scf, EVENT)?.0, cpus })
+        let cpus = (0..setting.machine.cpu_count()).filter(|&cpu| scf.is_near(cpu)).collect();
+        Ok(Self { scf, core, spec: traffic::spec_and_truth(scf, EVENT)?.0, cpus })
     }
 
     /// A flow of bytes, and of the corresponding misses.
-    fn flows(&self, counts: u64, misses: u64) -> Vec<Move> {
+    fn tenant_moves(&self, counts: u64, misses: u64) -> Vec<Move> {
         let flow = |instance: &Instance, event: &str, amount| {
-            let flows = traffic::of_event(instance, event).into_iter().take(1);
+            let flows = traffic::moves_of_event(instance, event).into_iter().take(1);
             flows.map(|flow| Move { amount, ..flow }).collect::<Vec<_>>()
         };
         [flow(self.core, MISS, misses), flow(self.scf, EVENT, counts)].concat()
     }
 
     /// Tenants on the CPUs of one socket, with equal CPU time.
-    fn tenants(&self) -> Vec<Tenant> {
+    fn socket_tenants(&self) -> Vec<Tenant> {
         let tenant = |&(cgroup, counts, misses): &(&str, u64, u64)| Tenant {
             cgroup: Some(cgroup.to_owned()),
             cpus: Some(self.cpus.clone()),
-            flows: self.flows(counts, misses),
+            flows: self.tenant_moves(counts, misses),
             start_ms: 100,
             duration_ms: DURATION_MS,
             ..Tenant::default()
@@ -129,20 +134,20 @@ impl<'a> Lab<'a> {
         TENANTS.iter().map(tenant).collect()
     }
 
-    fn checks(&self) -> Vec<Check> {
-        let given = |truth| Check::Given {
+    fn shared_checks(&self) -> Vec<Check> {
+        let given_check = |truth| Check::Given {
             event: EVENT.to_owned(),
             truth,
             cgroups: TENANTS.iter().map(|(cgroup, ..)| format!("/lab/{cgroup}")).collect(),
             within: WITHIN,
             method: Some(METHOD.to_owned()),
         };
-        let truth = traffic::counted(self.scf, EVENT).ok().map(|(_, truth)| truth);
+        let truth = traffic::spec_and_truth(self.scf, EVENT).ok().map(|(_, truth)| truth);
         let exit = Check::Exit { code: 0, says: Vec::new() };
-        [exit, Check::Conserved].into_iter().chain(truth.map(given)).collect()
+        [exit, Check::Conserved].into_iter().chain(truth.map(given_check)).collect()
     }
 
-    fn record(&self, name: &str, method: &str, work: Work, checks: Vec<Check>) -> Step {
+    fn record_step(&self, name: &str, method: &str, work: Work, checks: Vec<Check>) -> Step {
         let options = [
             "--catalog",
             CATALOG,
@@ -155,20 +160,20 @@ impl<'a> Lab<'a> {
             "--interval",
             "20ms",
         ];
-        Step::record(name, &options, work, checks)
+        Step::for_record(name, &options, work, checks)
     }
 
     /// The misses are also selected as an event: they are counted once, and exactly.
-    fn both(&self) -> Result<Step> {
-        let (spec, truth) = traffic::counted(self.core, MISS)?;
+    fn both_step(&self) -> Result<Step> {
+        let (spec, truth) = traffic::spec_and_truth(self.core, MISS)?;
         let tenant = Tenant {
             cgroup: Some("one".to_owned()),
             cpus: Some(vec![0]),
-            flows: self.flows(1000, 500),
+            flows: self.tenant_moves(1000, 500),
             duration_ms: 500,
             ..Tenant::default()
         };
-        let work = Work { tenants: vec![tenant], ..work() };
+        let work = Work { tenants: vec![tenant], ..settled_work() };
         let pmu = self.core.name.clone();
         // Counter 0 is that of the fabric, 1 that of CPU 0.
         let exact = Check::Exact { counter: 1, pmu, event: MISS.to_owned(), truth };
@@ -185,17 +190,17 @@ impl<'a> Lab<'a> {
             "--interval",
             "20ms",
         ];
-        Ok(Step::record("misses-both", &options, work, checks))
+        Ok(Step::for_record("misses-both", &options, work, checks))
     }
 
     /// A CPU without a witness for a while.
-    fn hotplug(&self) -> Step {
+    fn hotplug_step(&self) -> Step {
         let cpu = self.cpus.last().copied().unwrap_or_default();
         let actions = vec![
             Action { after_ms: 800, change: Change::Offline { cpu } },
             Action { after_ms: 1600, change: Change::Online { cpu } },
         ];
-        let work = Work { tenants: self.tenants(), actions, ..work() };
+        let work = Work { tenants: self.socket_tenants(), actions, ..settled_work() };
         let divided = Check::Divided {
             event: EVENT.to_owned(),
             method: METHOD.to_owned(),
@@ -205,53 +210,53 @@ impl<'a> Lab<'a> {
         };
         // The witness of the CPU stops with it, which is a loss row.
         let checks = vec![Check::Exit { code: 1, says: Vec::new() }, Check::Conserved, divided];
-        self.record("misses-hotplug", METHOD, work, checks)
+        self.record_step("misses-hotplug", METHOD, work, checks)
     }
 
     /// Misses with random variation, and traffic without misses.
-    fn noisy(&self) -> Result<Step> {
-        let mut tenants = self.tenants();
+    fn noisy_step(&self) -> Result<Step> {
+        let mut tenants = self.socket_tenants();
         let core = self.core.device;
         for tenant in &mut tenants {
             tenant.flows.retain(|flow| flow.device != core);
         }
-        witness::give(&mut tenants, self.core, |_| UNIT, SEED)?;
+        witness::give_witnesses(&mut tenants, self.core, |_| UNIT, SEED)?;
         let divided = Check::Divided {
             event: EVENT.to_owned(),
             method: METHOD.to_owned(),
             least: LEAST,
             most: 1.0,
         };
-        let mut checks = self.checks();
+        let mut checks = self.shared_checks();
         checks.push(divided);
         for check in &mut checks {
             if let Check::Given { within, .. } = check {
                 *within = WITHIN_NOISY;
             }
         }
-        Ok(self.record("misses-noisy", METHOD, Work { tenants, ..work() }, checks))
+        Ok(self.record_step("misses-noisy", METHOD, Work { tenants, ..settled_work() }, checks))
     }
 
     /// Misses are not selected: these CPUs have witnesses anyway, within the budget.
-    fn auto(&self, name: &str, budget: &str, cpus: &[u32]) -> Step {
+    fn auto_step(&self, name: &str, budget: &str, cpus: &[u32]) -> Step {
         let checks = vec![
             Check::Exit { code: 0, says: Vec::new() },
             Check::Conserved,
             Check::Witnesses { pmu: self.core.name.clone(), cpus: cpus.to_vec() },
         ];
-        let work = Work { tenants: self.tenants(), ..work() };
-        let mut step = self.record(name, "auto", work, checks);
-        let at = step.argv.iter().position(|arg| arg == "--method").unwrap_or_default();
+        let work = Work { tenants: self.socket_tenants(), ..settled_work() };
+        let mut step = self.record_step(name, "auto", work, checks);
+        let position = step.argv.iter().position(|arg| arg == "--method").unwrap_or_default();
         let option = ["--witness-budget", budget].map(str::to_owned);
-        step.argv.splice(at..at, option);
+        step.argv.splice(position..position, option);
         step
     }
 
     /// Without the file, no event is known to count misses here.
-    fn absent(&self) -> Step {
+    fn absent_step(&self) -> Step {
         let says = "choose --method regression".to_owned();
         let checks = vec![Check::Exit { code: 2, says: vec![says] }, Check::NoRecording];
         let options = ["-e", &self.spec, "--method", "misses"];
-        Step::record("misses-absent", &options, work(), checks)
+        Step::for_record("misses-absent", &options, settled_work(), checks)
     }
 }

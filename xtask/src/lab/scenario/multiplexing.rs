@@ -25,16 +25,16 @@ const REQUESTERS: (&str, &str) = ("t410-pcie", "rd_bytes");
 /// Descriptions of PMUs with few counters.
 const MODELS: &[&str] = &["grace-scf", "t410-ucf", "yitian-rootport", "kunpeng-920-l3c"];
 
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for model in MODELS {
-        if let Some(instance) = setting.machine.of(model).first() {
-            steps.push(scaled(setting, instance)?);
-            steps.push(not_scheduled(setting, instance)?);
+        if let Some(instance) = setting.machine.instances_of(model).first() {
+            steps.push(scaled_step(setting, instance)?);
+            steps.push(unscheduled_step(setting, instance)?);
         }
     }
-    for instance in setting.machine.of(REQUESTERS.0).into_iter().take(1) {
-        steps.push(requesters(setting, instance)?);
+    for instance in setting.machine.instances_of(REQUESTERS.0).into_iter().take(1) {
+        steps.push(requesters_step(setting, instance)?);
     }
     Ok(steps)
 }
@@ -42,9 +42,9 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
 /// One event for all requesters and for each of two, of which the PMU selects one at a time. The
 /// driver must not be asked for two at once: it would write that into the kernel's log at each
 /// rotation.
-fn requesters(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
+fn requesters_step(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
     let (_, event) = REQUESTERS;
-    let mut options = times("10ms", "1s");
+    let mut options = time_options("10ms", "1s");
     let mut checks = vec![
         Check::Conserved,
         Check::KernelSilent { about: PMU_LOGS.iter().map(|&words| words.to_owned()).collect() },
@@ -52,18 +52,19 @@ fn requesters(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
     let whole = instance.pmu.first_view(event);
     let views = whole.into_iter().chain(instance.pmu.view.iter().filter(|view| view.alone));
     for (counter, view) in (0..).zip(views) {
-        options.extend(["-e".to_owned(), traffic::spec(instance, event, view)]);
-        let truth = traffic::seen(instance, event, view).context("there is no such event")?;
+        options.extend(["-e".to_owned(), traffic::event_spec(instance, event, view)]);
+        let truth =
+            traffic::truth_in_view(instance, event, view).context("there is no such event")?;
         let (pmu, event) = (instance.name.clone(), event.to_owned());
         checks.push(Check::Near { counter, pmu, event, truth, within: WITHIN });
     }
     checks.push(Check::TookTurns { counters: checks.len() as u32 - 2 });
-    let flows = traffic::of_event(instance, event);
-    Ok(step("requesters", setting, instance, &options, flows, STEADY_MS, checks))
+    let flows = traffic::moves_of_event(instance, event);
+    Ok(tenant_step("requesters", setting, instance, &options, flows, STEADY_MS, checks))
 }
 
 /// Twice as many events as can be counted at once.
-fn events(instance: &Instance) -> Vec<&str> {
+fn event_names(instance: &Instance) -> Vec<&str> {
     let pmu = &instance.pmu;
     if pmu.exclusive.is_empty() {
         let events = pmu.events.keys().map(String::as_str).filter(|event| *event != "cycles");
@@ -74,28 +75,28 @@ fn events(instance: &Instance) -> Vec<&str> {
 }
 
 /// Windows that are much longer than a rotation.
-fn scaled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
-    let mut options = times("10ms", "1s");
+fn scaled_step(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
+    let mut options = time_options("10ms", "1s");
     // Estimating rates takes so much of the host's time that the tenant's pace becomes uneven.
     options.extend(["--method", "residency"].map(str::to_owned));
     // The exit code depends on the length of the last window.
     let mut checks = vec![Check::Conserved];
-    for (counter, event) in events(instance).into_iter().enumerate() {
-        let (spec, truth) = traffic::counted(instance, event)?;
+    for (counter, event) in event_names(instance).into_iter().enumerate() {
+        let (spec, truth) = traffic::spec_and_truth(instance, event)?;
         options.extend(["-e".to_owned(), spec]);
         let (counter, pmu, event) = (counter as u32, instance.name.clone(), event.to_owned());
         checks.push(Check::Near { counter, pmu, event, truth, within: WITHIN });
     }
     checks.push(Check::TookTurns { counters: checks.len() as u32 - 1 });
-    Ok(step("scaled", setting, instance, &options, first_of_each(instance), STEADY_MS, checks))
+    Ok(tenant_step("scaled", setting, instance, &options, first_moves(instance), STEADY_MS, checks))
 }
 
 /// Windows that are shorter than a rotation.
-fn not_scheduled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
-    let mut options = times("1ms", "2ms");
-    let events = events(instance);
+fn unscheduled_step(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
+    let mut options = time_options("1ms", "2ms");
+    let events = event_names(instance);
     for event in &events {
-        options.extend(["-e".to_owned(), traffic::counted(instance, event)?.0]);
+        options.extend(["-e".to_owned(), traffic::spec_and_truth(instance, event)?.0]);
     }
     let checks = vec![
         Check::Exit { code: 1, says: vec!["a counter did not run in a window".to_owned()] },
@@ -103,23 +104,23 @@ fn not_scheduled(setting: &Setting<'_>, instance: &Instance) -> Result<Step> {
         Check::NeverRan,
         Check::Conserved,
     ];
-    Ok(step("windows", setting, instance, &options, first_of_each(instance), SHORT_MS, checks))
+    Ok(tenant_step("windows", setting, instance, &options, first_moves(instance), SHORT_MS, checks))
 }
 
-fn times(tick: &str, interval: &str) -> Vec<String> {
+fn time_options(tick: &str, interval: &str) -> Vec<String> {
     ["--tick", tick, "--interval", interval].map(str::to_owned).to_vec()
 }
 
 /// A move of each event.
-fn first_of_each(instance: &Instance) -> Vec<Move> {
-    let events = events(instance);
-    let first = |event: &&str| traffic::of_event(instance, event).first().copied();
-    events.iter().filter_map(first).collect()
+fn first_moves(instance: &Instance) -> Vec<Move> {
+    let events = event_names(instance);
+    let first_move = |event: &&str| traffic::moves_of_event(instance, event).first().copied();
+    events.iter().filter_map(first_move).collect()
 }
 
 /// A recording beside one tenant that moves these all the time.
-fn step(
-    what: &str,
+fn tenant_step(
+    label: &str,
     setting: &Setting<'_>,
     instance: &Instance,
     options: &[String],
@@ -130,13 +131,13 @@ fn step(
     // On its own CPU, so that its pace is steady.
     let tenant = Tenant {
         cgroup: Some("steady".to_owned()),
-        cpus: Some(vec![setting.machine.cpus() - 1]),
+        cpus: Some(vec![setting.machine.cpu_count() - 1]),
         flows,
         duration_ms,
         ..Tenant::default()
     };
     let work = Work { tenants: vec![tenant], settle_ms: 50, ..Work::default() };
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let name = format!("multiplexing-{what}-{}", instance.model);
-    Step::record(&name, &options, work, checks)
+    let name = format!("multiplexing-{label}-{}", instance.model);
+    Step::for_record(&name, &options, work, checks)
 }

@@ -4,14 +4,14 @@
 
 use anyhow::Result;
 
-use super::super::step::{Check, Step, Tenant, Work, recording};
+use super::super::step::{Check, Step, Tenant, Work, recording_dir};
 use super::Setting;
 
 /// How long a tenant runs.
 const DURATION_MS: u32 = 500;
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let tenant = Tenant {
         cgroup: Some("opens".to_owned()),
         threads: 1,
@@ -25,11 +25,11 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let sockets: Vec<Vec<u32>> =
         (0..sockets).map(|socket| (socket * cpus..(socket + 1) * cpus).collect()).collect();
     // On each CPU something runs and sleeps.
-    let on = |cpu: u32| Tenant { cpus: Some(vec![cpu]), duty: 0.5, ..tenant.clone() };
-    let everywhere = sockets.iter().flatten().map(|cpu| on(*cpu)).collect();
+    let tenant_on = |cpu: u32| Tenant { cpus: Some(vec![cpu]), duty: 0.5, ..tenant.clone() };
+    let everywhere = sockets.iter().flatten().map(|cpu| tenant_on(*cpu)).collect();
     let switches = Work { tenants: everywhere, settle_ms: 50, ..Work::default() };
     Ok(vec![
-        Step::record(
+        Step::for_record(
             "opens-switches",
             &[
                 "-p",
@@ -50,16 +50,16 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
                 Check::ReadAtSwitches { pmus: "uncore_%".to_owned(), sockets },
             ],
         ),
-        Step::command("opens-list", &["/bin/uncore-trace", "list"], vec![complete()]),
-        Step::record(
+        Step::plain_command("opens-list", &["/bin/uncore-trace", "list"], vec![complete()]),
+        Step::for_record(
             name,
             &["-p", "all", "--tick", "10ms", "--interval", "50ms"],
             work,
             vec![complete(), Check::Conserved],
         ),
-        Step::command(
+        Step::plain_command(
             "opens-check",
-            &["/bin/uncore-trace", "check", &recording(name)],
+            &["/bin/uncore-trace", "check", &recording_dir(name)],
             vec![complete()],
         ),
     ])

@@ -17,7 +17,7 @@ const MOST_MIB: u32 = 128;
 const CGROUPS: u32 = 20;
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let machine = setting.machine;
     let cpus = machine.sockets * machine.cpus_per_socket;
     let tenant = |number| Tenant {
@@ -27,10 +27,10 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         ..Tenant::default()
     };
     let leaving = (cpus / 2..cpus).zip(0u32..);
-    let actions = leaving.flat_map(|(cpu, place)| {
+    let actions = leaving.flat_map(|(cpu, index)| {
         [
-            Action { after_ms: 500 + 10 * place, change: Change::Offline { cpu } },
-            Action { after_ms: 1800 + 10 * place, change: Change::Online { cpu } },
+            Action { after_ms: 500 + 10 * index, change: Change::Offline { cpu } },
+            Action { after_ms: 1800 + 10 * index, change: Change::Online { cpu } },
         ]
     });
     let mut actions: Vec<Action> = actions.collect();
@@ -56,5 +56,5 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         Check::Memory { most_mib: MOST_MIB },
     ];
     let options = ["-p", "host", "--tick", TICK, "--interval", "200ms"];
-    Ok(vec![Step::record("scale", &options, work, checks)])
+    Ok(vec![Step::for_record("scale", &options, work, checks)])
 }

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::super::step::{Check, Move, Step, Tenant, Work, recording};
+use super::super::step::{Check, Move, Step, Tenant, Work, recording_dir};
 use super::super::traffic;
 use super::Setting;
 
@@ -16,7 +16,7 @@ const MOVED: &[(&str, &str, [u64; 2])] = &[
     ("grace-scf", "cmem_wr_total_bytes", [400_000, 100_000]),
 ];
 
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let tenants = |duration_ms| -> Result<Vec<Tenant>> {
         ["large", "small"]
             .iter()
@@ -24,9 +24,12 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             .map(|(number, cgroup)| {
                 let mut flows = Vec::new();
                 for (model, event, amounts) in MOVED {
-                    for instance in setting.machine.of(model).into_iter().take(1) {
-                        let first = traffic::of_event(instance, event).into_iter().next();
-                        flows.extend(first.map(|flow| Move { amount: amounts[number], ..flow }));
+                    for instance in setting.machine.instances_of(model).into_iter().take(1) {
+                        let first_move =
+                            traffic::moves_of_event(instance, event).into_iter().next();
+                        flows.extend(
+                            first_move.map(|flow| Move { amount: amounts[number], ..flow }),
+                        );
                     }
                 }
                 Ok(Tenant {
@@ -48,15 +51,15 @@ pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     };
     let top = ["/bin/uncore-trace", "top", "-p", "mem", "--once", "--after", "5s"];
     let wanted = ["memory 0", "memory 1", "GPU memory 0", "/large", "/small", "of peak"];
-    let run = recording("seen-record");
+    let run = recording_dir("seen-record");
     let report = ["/bin/uncore-trace", "report", &run, "--links"];
     let html = ["/bin/uncore-trace", "report", &run, "--html", "/out/seen-report-html/page.html"];
     let options = ["-p", "mem,latency,pcie", "--tick", "1ms", "--interval", "20ms", "--slices"];
     let checks = vec![Check::Exit { code: 0, says: Vec::new() }, Check::Conserved];
     Ok(vec![
-        Step::beside("seen-top", &top, work(DURATION_MS)?, says(&wanted)),
-        Step::record("seen-record", &options, work(4000)?, checks),
-        Step::command("seen-report", &report, says(&["memory 0", "peak of memory 0"])),
-        Step::command("seen-report-html", &html, says(&[])),
+        Step::beside_work("seen-top", &top, work(DURATION_MS)?, says(&wanted)),
+        Step::for_record("seen-record", &options, work(4000)?, checks),
+        Step::plain_command("seen-report", &report, says(&["memory 0", "peak of memory 0"])),
+        Step::plain_command("seen-report-html", &html, says(&[])),
     ])
 }

@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::super::machine::Instance;
-use super::super::pmu::Kind;
+use super::super::pmu::DeviceModelKind;
 use super::super::step::{Check, ReadOn, Step, Tenant, Work};
 use super::super::traffic;
 use super::Setting;
@@ -50,37 +50,39 @@ const GROUPS: &[(&str, &[&str])] = &[
 ];
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for (groups, models) in GROUPS {
         let shown = setting.machine.instances.iter();
-        let shown: Vec<_> = shown.filter(|it| models.contains(&it.model.as_str())).collect();
+        let shown: Vec<_> =
+            shown.filter(|pmu_instance| models.contains(&pmu_instance.model.as_str())).collect();
         if shown.is_empty() {
             continue;
         }
-        let owned = |cpus: u64| (0..setting.machine.cpus()).filter(move |cpu| cpus >> cpu & 1 == 1);
+        let owned =
+            |cpus: u64| (0..setting.machine.cpu_count()).filter(move |cpu| cpus >> cpu & 1 == 1);
         // The driver uses the CPU that ran its probe, which can be any.
-        let anywhere = |it: &Instance| it.pmu.kind == Kind::Drw;
+        let anywhere = |pmu_instance: &Instance| pmu_instance.pmu.kind == DeviceModelKind::Drw;
         let pmus = shown
             .iter()
-            .map(|it| {
-                let cpus = if anywhere(it) { u64::MAX } else { it.cpus };
-                ReadOn { pmu: it.name.clone(), cpus: owned(cpus).collect() }
+            .map(|pmu_instance| {
+                let cpus = if anywhere(pmu_instance) { u64::MAX } else { pmu_instance.cpus };
+                ReadOn { pmu: pmu_instance.name.clone(), cpus: owned(cpus).collect() }
             })
             .collect();
         let tenant = Tenant {
             cgroup: Some("sockets".to_owned()),
-            once: shown.iter().flat_map(|instance| traffic::everything(instance)).collect(),
+            once: shown.iter().flat_map(|instance| traffic::all_moves(instance)).collect(),
             ..Tenant::default()
         };
         let work = Work { tenants: vec![tenant], settle_ms: 100, ..Work::default() };
         let mut checks = vec![Check::OnReaders { pmus }, Check::Conserved];
         // If events are multiplexed, one of them may not run in a short window.
-        if shown.iter().all(|it| it.pmu.exclusive.is_empty()) {
+        if shown.iter().all(|pmu_instance| pmu_instance.pmu.exclusive.is_empty()) {
             checks.push(Check::Exit { code: 0, says: Vec::new() });
         }
         let name = format!("sockets-{}", groups.replace(',', "-"));
-        steps.push(Step::record(&name, &["-p", groups, "--tick", "5ms"], work, checks));
+        steps.push(Step::for_record(&name, &["-p", groups, "--tick", "5ms"], work, checks));
     }
     Ok(steps)
 }

@@ -40,26 +40,26 @@ const GROUPS: &[(&str, [&str; 2])] = &[
     ("yitian-rootport", ["rx_memory_read,lane=0", "rx_memory_write,lane=0"]),
 ];
 
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
-    let of = |trap: &'static Trap| {
-        let instances = setting.machine.of(trap.model);
-        instances.first().map(|instance| refused(trap, instance))
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let refused_of = |trap: &'static Trap| {
+        let instances = setting.machine.instances_of(trap.model);
+        instances.first().map(|instance| refused_step(trap, instance))
     };
-    let mut steps: Vec<Step> = TRAPS.iter().filter_map(of).collect();
+    let mut steps: Vec<Step> = TRAPS.iter().filter_map(refused_of).collect();
     for (model, events) in GROUPS {
         let knows = |instance: &&Instance| {
             let mut events = events.iter().map(|event| event.split(',').next().unwrap_or(event));
             events.all(|event| instance.pmu.events.contains_key(event))
         };
-        if let Some(instance) = setting.machine.of(model).into_iter().find(knows) {
-            steps.push(grouped(model, instance, events)?);
+        if let Some(instance) = setting.machine.instances_of(model).into_iter().find(knows) {
+            steps.push(grouped_step(model, instance, events)?);
         }
     }
     Ok(steps)
 }
 
 /// A group in braces that must be counted anyway.
-fn grouped(model: &str, instance: &Instance, events: &[&str]) -> Result<Step> {
+fn grouped_step(model: &str, instance: &Instance, events: &[&str]) -> Result<Step> {
     let members: Vec<String> =
         events.iter().map(|event| format!("{}/{event}/", instance.name)).collect();
     let mut checks = vec![
@@ -70,23 +70,23 @@ fn grouped(model: &str, instance: &Instance, events: &[&str]) -> Result<Step> {
         let (event, lane) =
             event.split_once(',').map_or((*event, ""), |(event, lane)| (event, lane));
         let views = &instance.pmu.view;
-        let view = views.iter().find(|view| view.shows(event) && view.terms == lane);
-        let truth = view.and_then(|view| traffic::seen(instance, event, view));
+        let view = views.iter().find(|view| view.applies_to(event) && view.terms == lane);
+        let truth = view.and_then(|view| traffic::truth_in_view(instance, event, view));
         let truth = truth.with_context(|| format!("{model} has no event {event}"))?;
         let (pmu, event) = (instance.name.clone(), event.to_owned());
         checks.push(Check::Exact { counter: counter as u32, pmu, event, truth });
     }
     let tenant = Tenant {
         cgroup: Some("group".to_owned()),
-        once: traffic::everything(instance),
+        once: traffic::all_moves(instance),
         ..Tenant::default()
     };
     let work = Work { tenants: vec![tenant], settle_ms: 50, ..Work::default() };
     let group = format!("{{{}}}", members.join(","));
-    Ok(Step::record(&format!("traps-group-{model}"), &["-e", &group], work, checks))
+    Ok(Step::for_record(&format!("traps-group-{model}"), &["-e", &group], work, checks))
 }
 
-fn refused(trap: &Trap, instance: &Instance) -> Step {
+fn refused_step(trap: &Trap, instance: &Instance) -> Step {
     let name = format!("traps-{}", trap.name);
     let events = trap
         .events
@@ -100,5 +100,5 @@ fn refused(trap: &Trap, instance: &Instance) -> Step {
         Check::NoRecording,
         Check::KernelSilent { about: PMU_LOGS.iter().map(|&words| words.to_owned()).collect() },
     ];
-    Step::record(&name, &options, Work::default(), checks)
+    Step::for_record(&name, &options, Work::default(), checks)
 }

@@ -34,28 +34,28 @@ const START_MS: u32 = 300;
 /// Length of the traffic.
 const DURATION_MS: u32 = 3500;
 
-pub(super) fn steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
-    let mut steps = vec![held(setting)?];
+pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    let mut steps = vec![held_step(setting)?];
     let unbound: Vec<_> = UNBOUND
         .iter()
         .flat_map(|(model, module)| {
-            setting.machine.of(model).into_iter().map(move |it| (it, *module))
+            setting.machine.instances_of(model).into_iter().map(move |instance| (instance, *module))
         })
         .collect();
     if !unbound.is_empty() && setting.is_since(REVOKES)? {
-        steps.push(taken(setting, &unbound)?);
+        steps.push(unbound_step(setting, &unbound)?);
     }
     Ok(steps)
 }
 
 /// The kernel refuses to unload the modules, and nothing is lost.
-fn held(setting: &Setting<'_>) -> Result<Step> {
+fn held_step(setting: &Setting<'_>) -> Result<Step> {
     let mut options = vec!["--tick".to_owned(), "5ms".to_owned()];
     let mut checks = vec![Check::Exit { code: 0, says: Vec::new() }, Check::Conserved];
     let (mut flows, mut actions, mut counter) = (Vec::new(), Vec::new(), 0);
     for (model, event, modules) in HELD {
-        for instance in setting.machine.of(model) {
-            let (spec, flow, truth) = counted(instance, event)?;
+        for instance in setting.machine.instances_of(model) {
+            let (spec, flow, truth) = counter_with_move(instance, event)?;
             options.extend(["-e".to_owned(), spec]);
             flows.extend(flow);
             let (pmu, event) = (instance.name.clone(), (*event).to_owned());
@@ -65,13 +65,13 @@ fn held(setting: &Setting<'_>) -> Result<Step> {
                 .extend(modules.iter().map(|module| Change::Held { module: (*module).to_owned() }));
         }
     }
-    let after = |(number, change)| Action { after_ms: 800 + 20 * number as u32, change };
-    let actions = actions.into_iter().enumerate().map(after).collect();
-    Ok(record("unload-held", &options, flows, actions, checks))
+    let timed_action = |(number, change)| Action { after_ms: 800 + 20 * number as u32, change };
+    let actions = actions.into_iter().enumerate().map(timed_action).collect();
+    Ok(record_step("unload-held", &options, flows, actions, checks))
 }
 
 /// PMUs that go and come back, beside others that stay.
-fn taken(
+fn unbound_step(
     setting: &Setting<'_>,
     unbound: &[(&Instance, Option<(&'static str, &'static str)>)],
 ) -> Result<Step> {
@@ -83,12 +83,12 @@ fn taken(
     ];
     let (mut flows, mut counter) = (Vec::new(), 0);
     for (model, event, _) in HELD {
-        for instance in setting.machine.of(model) {
-            let (spec, flow, truth) = counted(instance, event)?;
+        for instance in setting.machine.instances_of(model) {
+            let (spec, flow, truth) = counter_with_move(instance, event)?;
             options.extend(["-e".to_owned(), spec]);
             flows.extend(flow);
             let (pmu, event) = (instance.name.clone(), (*event).to_owned());
-            checks.push(if unbound.iter().any(|(it, _)| it.name == instance.name) {
+            checks.push(if unbound.iter().any(|(stopped, _)| stopped.name == instance.name) {
                 Check::Resumed { counter, pmu, event, truth }
             } else {
                 Check::Exact { counter, pmu, event, truth }
@@ -114,19 +114,19 @@ fn taken(
         let pmu = instance.name.clone();
         actions.push(Action { after_ms: 2000, change: Change::Bind { pmu } });
     }
-    Ok(record("unload-unbound", &options, flows, actions, checks))
+    Ok(record_step("unload-unbound", &options, flows, actions, checks))
 }
 
 /// The event as typed, its traffic, and the part of it that the counter counts.
-fn counted(
+fn counter_with_move(
     instance: &Instance,
     event: &str,
 ) -> Result<(String, Option<Move>, super::super::step::Truth)> {
-    let (spec, truth) = traffic::counted(instance, event)?;
-    Ok((spec, traffic::of_event(instance, event).first().copied(), truth))
+    let (spec, truth) = traffic::spec_and_truth(instance, event)?;
+    Ok((spec, traffic::moves_of_event(instance, event).first().copied(), truth))
 }
 
-fn record(
+fn record_step(
     name: &str,
     options: &[String],
     flows: Vec<Move>,
@@ -143,5 +143,5 @@ fn record(
     };
     let work = Work { tenants: vec![tenant], actions, settle_ms: 100 };
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    Step::record(name, &options, work, checks)
+    Step::for_record(name, &options, work, checks)
 }

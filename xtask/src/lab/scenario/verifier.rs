@@ -7,7 +7,7 @@ use super::super::step::{Check, Step};
 use super::Setting;
 
 #[expect(clippy::unnecessary_wraps, reason = "the type of every scenario")]
-pub(super) fn steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
+pub(super) fn build_steps(_setting: &Setting<'_>) -> Result<Vec<Step>> {
     let argv = ["/bin/uncore-trace", "doctor", "--verifier", "--json"];
-    Ok(vec![Step::command("verifier", &argv, vec![Check::Verified])])
+    Ok(vec![Step::plain_command("verifier", &argv, vec![Check::Verified])])
 }

@@ -30,8 +30,8 @@ fn read(
         tick,
         counter,
         value,
-        enabled: times.map(|its| its.0),
-        running: times.map(|its| its.1),
+        enabled: times.map(|pair| pair.0),
+        running: times.map(|pair| pair.1),
         trigger: "timer",
         ..readings::Row::default()
     });
@@ -52,15 +52,15 @@ fn fired(counts: &[(u64, u64)]) -> Vec<i64> {
 }
 
 #[test]
-fn a_rate_must_last() {
+fn a_condition_fires_only_when_its_rate_lasts() {
     // 1 a millisecond is 1000 a second, which is not above it.
     assert_eq!(fired(&[(1, 0); 9]), Vec::<i64>::new());
     assert_eq!(fired(&[(2, 0); 9]), [3]);
     assert_eq!(fired(&[(0, 1); 9]), [3]);
     assert_eq!(fired(&[(2, 0), (2, 0), (0, 0), (2, 0), (2, 0)]), Vec::<i64>::new());
     // It is reported again only after it was false.
-    let again = [(2, 0), (2, 0), (2, 0), (2, 0), (0, 0), (2, 0), (2, 0), (2, 0)];
-    assert_eq!(fired(&again), [3, 8]);
+    let values_twice_above = [(2, 0), (2, 0), (2, 0), (2, 0), (0, 0), (2, 0), (2, 0), (2, 0)];
+    assert_eq!(fired(&values_twice_above), [3, 8]);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn nothing_lasts_over_a_long_time_of_which_nothing_is_known() {
 
 #[test]
 fn a_counter_that_is_not_read_is_not_waited_for_and_the_log_says_so() {
-    let of = |first: u64, ends: i64| {
+    let first_firing = |first: u64, ends: i64| {
         let (mut watch, mut rows) = (watch(), readings::Builder::default());
         for number in 0..ends {
             tick(&mut rows, number, &[(0, Some(first * number as u64)), (7, Some(1))]);
@@ -140,8 +140,8 @@ fn a_counter_that_is_not_read_is_not_waited_for_and_the_log_says_so() {
         (time.map(|time| time / MS), watch)
     };
     // The known part of the first tick is above the level when the queue of waiting ticks is full.
-    assert_eq!(of(2, 64).0, None);
-    let (time, mut watch) = of(2, 80);
+    assert_eq!(first_firing(2, 64).0, None);
+    let (time, mut watch) = first_firing(2, 80);
     assert!(time.is_some_and(|time| time < 70), "{time:?}");
     assert_eq!((watch.states[0].awaited, watch.states[0].logged_unread), (1, 1));
     assert!(watch.states[0].ticks.is_empty());
@@ -163,7 +163,7 @@ fn a_counter_that_is_not_read_is_not_waited_for_and_the_log_says_so() {
 }
 
 #[test]
-fn a_reading_out_of_order_disturbs_nothing() {
+fn a_reading_out_of_order_changes_no_decision() {
     let (mut watch, mut rows) = (watch(), readings::Builder::default());
     for number in 0..6 {
         tick(&mut rows, number, &[(0, Some(2 * number as u64)), (1, Some(0))]);
@@ -193,8 +193,9 @@ fn cost_of_three_conditions() {
         let begin = std::time::Instant::now();
         for watch in &mut watches {
             assert_eq!(watch.add_readings(&batch).unwrap(), None);
-            watch.watched_counters.iter_mut().for_each(|its| {
-                *its = WatchedCounter { meters: its.meters.clone(), ..WatchedCounter::default() }
+            watch.watched_counters.iter_mut().for_each(|counter| {
+                *counter =
+                    WatchedCounter { meters: counter.meters.clone(), ..WatchedCounter::default() }
             });
         }
         times.push(begin.elapsed().as_nanos());

@@ -1,6 +1,5 @@
 //! Which marks are taken, which are rejected, and where they are stored.
 
-use super::super::line;
 use super::*;
 
 const SECOND: i64 = 1_000_000_000;
@@ -125,19 +124,6 @@ fn a_flood_is_refused_and_counted() {
 }
 
 #[test]
-fn a_line_is_counted_once_and_told_the_first_time() {
-    let mut book = MarkBook::new(MarkStorage::Metadata);
-    for at in 0..1100 {
-        let taken = book.take_mark(wish(MarkAct::Instant, "x", 0), at * SECOND);
-        let told = taken.err().map(|refusal| book.count_line(refusal));
-        assert_eq!(told, (at >= 1000).then_some(at == 1000), "{at}");
-    }
-    assert!(book.count_line(MarkRefusal::NotText) && !book.count_line(MarkRefusal::NotText));
-    assert_eq!(book.take_lost(), [(MarkRefusal::NotText, 2), (MarkRefusal::NoRoom, 100)].into());
-    assert!(!book.count_line(MarkRefusal::NotText));
-}
-
-#[test]
 fn texts_have_a_length() {
     let mut book = MarkBook::new(MarkStorage::Table);
     let long = "é".repeat(TEXT_BYTES / 2);
@@ -154,13 +140,13 @@ fn texts_have_a_length() {
 proptest::proptest! {
     /// For any input, each mark is in the table once and ends after it began.
     #[test]
-    fn each_mark_is_a_row(lines in proptest::collection::vec("(begin:|end:|mark:)?[ab]{0,2}", 0..60)) {
+    fn each_mark_is_a_row(requests in proptest::collection::vec((0..3_usize, "[ab]{0,2}"), 0..60)) {
         let mut book = MarkBook::new(MarkStorage::Table);
         book.begin_recording(0);
         let (mut begun, mut now) = (0, 0);
-        for text in &lines {
+        for (act, text) in &requests {
             now += 1;
-            let Ok((act, text)) = line::parse_line(text.as_bytes()) else { continue };
+            let act = [MarkAct::Instant, MarkAct::Begin, MarkAct::End][*act];
             let taken = book.take_mark(wish(act, text, now), now).is_ok();
             begun += usize::from(taken && act != MarkAct::End);
         }

@@ -35,7 +35,7 @@ use anyhow::{Context as _, Result};
 
 use self::packets::TracePackets;
 use super::SelectedRows;
-use super::parts::{ExportNames, Grain};
+use super::parts::ExportNames;
 use crate::clock::Snapshot;
 use crate::schema::metadata;
 use crate::tables::reader::{OpenTable, Recording};
@@ -71,7 +71,7 @@ pub fn write_perfetto(
 ) -> Result<PerfettoSummary> {
     let mut packets = TracePackets::new(output, clocks_at_begin(fabric, span)?)?;
     marks::write_marks(recording, span, &mut packets)?;
-    let names = ExportNames::new(Grain::Link, fabric)?.group_tenants_by(grouping, recording);
+    let names = ExportNames::new(fabric)?.group_tenants_by(grouping, recording);
     rates::write_rates(&SelectedRows::new(fabric, span), names, top, &mut packets)?;
     let has_slices = slices::write_slices(recording, span, &mut packets)?;
     changes::write_cpu_changes(recording, span, &mut packets)?;

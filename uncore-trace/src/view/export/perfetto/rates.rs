@@ -35,7 +35,7 @@ pub(super) fn write_rates<W: Write>(
     top: usize,
     packets: &mut TracePackets<W>,
 ) -> Result<()> {
-    let mut survey = ExportSurvey::read_fabric(fabric, names, top, |_| {})?;
+    let mut survey = ExportSurvey::read_fabric(fabric, names, top)?;
     let mut tracks = add_all_tracks(&survey, packets)?;
     let mut sums = StretchSums::new(&survey);
     let mut write_stretch =

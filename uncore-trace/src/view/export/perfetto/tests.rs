@@ -59,7 +59,7 @@ impl Read {
             assert!(paths.insert(track.uuid.unwrap(), path).is_none());
         }
         let interned = packets.iter().filter_map(|packet| packet.interned_data.as_ref());
-        let names = interned.flat_map(|its: &InternedData| &its.event_names);
+        let names = interned.flat_map(|interned_data: &InternedData| &interned_data.event_names);
         let names = names.map(|name| (name.iid.unwrap(), name.name.clone().unwrap())).collect();
         Self { packets, paths, names, written }
     }
@@ -77,11 +77,11 @@ impl Read {
     }
 
     fn events(&self, path: &str, kind: i32) -> impl Iterator<Item = (i64, &proto::TrackEvent)> {
-        let id = *self.paths.iter().find(|(_, its)| *its == path).unwrap().0;
+        let id = *self.paths.iter().find(|(_, known_path)| *known_path == path).unwrap().0;
         self.packets.iter().filter_map(move |packet| {
             let event = packet.track_event.as_ref()?;
-            let its = event.track_uuid == Some(id) && event.r#type == Some(kind);
-            its.then(|| (packet.timestamp.unwrap() as i64 - BEGIN, event))
+            let is_of_track = event.track_uuid == Some(id) && event.r#type == Some(kind);
+            is_of_track.then(|| (packet.timestamp.unwrap() as i64 - BEGIN, event))
         })
     }
 }
@@ -94,14 +94,19 @@ const RATE: f64 = 64e6;
 fn tracks_are_of_what_is_counted_and_its_tenants() {
     let read = Read::of(false, &INTACT, 1);
     let paths: Vec<&str> = read.paths.values().map(String::as_str).collect();
-    let of = |event: &str| {
+    let tracks_of_event = |event: &str| {
         let lines =
             ["total", "/tenant\\u{1b}[2J", "(other tenants)", "(irq)", "(idle)", "not known"];
         let event = format!("test_pmu_0 > {event}");
         let lines: Vec<String> = lines.iter().map(|line| format!("{event} > {line}")).collect();
         [vec![event], lines].concat()
     };
-    let wanted = [vec!["test_pmu_0".to_owned()], of("read_bytes"), of("page-faults")].concat();
+    let wanted = [
+        vec!["test_pmu_0".to_owned()],
+        tracks_of_event("read_bytes"),
+        tracks_of_event("page-faults"),
+    ]
+    .concat();
     assert_eq!(paths, wanted);
     assert_eq!(read.written.tracks, paths.len() as u64);
     assert!(!read.written.has_slices);
@@ -151,7 +156,7 @@ fn times_are_monotonic_with_the_wall_clock_beside_them() {
 }
 
 #[test]
-fn what_is_not_known_ends_the_lines_and_is_never_0() {
+fn an_unknown_window_ends_its_lines_and_is_never_0() {
     let broken = Broken {
         fabric: |row, number| {
             // Two windows of the first counter; a window has eight rows.
@@ -187,8 +192,8 @@ fn a_tenant_without_a_row_has_nothing_where_the_count_is_known() {
     };
     let read = Read::of(false, &broken, 9);
     let (from, to) = (1_000_000_000, 1_020_000_000);
-    let wanted = [(0, RATE / 4.0), (from, 0.0), (to, RATE / 4.0)];
-    assert_eq!(read.values(&format!("{BYTES} > /other")), wanted);
+    let expected_points = [(0, RATE / 4.0), (from, 0.0), (to, RATE / 4.0)];
+    assert_eq!(read.values(&format!("{BYTES} > /other")), expected_points);
     assert_eq!(read.values(&format!("{BYTES} > total")), [(0, RATE)]);
 }
 
@@ -210,10 +215,14 @@ fn losses_are_instants_with_their_details() {
         let read = Read::of(true, &Broken { loss: Some(lost(cause)), ..INTACT }, 1);
         assert_eq!(read.named(track, TYPE_INSTANT), [(500_000_000, cause.to_owned())]);
         let (_, event) = read.events(track, TYPE_INSTANT).next().unwrap();
-        let numbers: Vec<_> = event.debug_annotations.iter().map(|its| its.int_value).collect();
+        let numbers: Vec<_> =
+            event.debug_annotations.iter().map(|annotation| annotation.int_value).collect();
         assert_eq!(numbers, [Some(7), Some(1_000_000), Some(1), None, None]);
-        let texts: Vec<_> =
-            event.debug_annotations.iter().filter_map(|its| its.string_value.as_deref()).collect();
+        let texts: Vec<_> = event
+            .debug_annotations
+            .iter()
+            .filter_map(|annotation| annotation.string_value.as_deref())
+            .collect();
         assert_eq!(texts, ["test_pmu_0 read_bytes", "a\\u{1b}[2J"]);
         assert!(!read.paths.values().any(|path| path == "CPUs"));
     }
@@ -255,8 +264,14 @@ fn dataset(rows: impl FnOnce(&mut Writer)) -> (tempfile::TempDir, Recording, Sel
     rows(&mut writer);
     writer.finish(&pairs).unwrap();
     let (begin_ns, end_ns) = (BEGIN, BEGIN + 1_000_000_000);
-    let wanted = begin_ns + 1..=end_ns;
-    let span = SelectedTime { start_ns: begin_ns, wall_ns: WALL, wanted, begin_ns, end_ns };
+    let expected_times = begin_ns + 1..=end_ns;
+    let span = SelectedTime {
+        start_ns: begin_ns,
+        wall_ns: WALL,
+        wanted: expected_times,
+        begin_ns,
+        end_ns,
+    };
     (dir, Recording::open(&path).unwrap(), span)
 }
 
@@ -355,8 +370,9 @@ fn cpus_that_are_offline_at_the_begin_or_change_are_instants() {
     });
     let read = trace(set, changes::write_cpu_changes);
     let named = |ns, name: &str| (ns, name.to_owned());
-    let wanted = [named(0, "CPU 1 offline"), named(10, "CPU 0 offline"), named(30, "CPU 0 online")];
-    assert_eq!(read.named("CPUs", TYPE_INSTANT), wanted);
+    let expected_names =
+        [named(0, "CPU 1 offline"), named(10, "CPU 0 offline"), named(30, "CPU 0 online")];
+    assert_eq!(read.named("CPUs", TYPE_INSTANT), expected_names);
 }
 
 #[test]
@@ -364,20 +380,21 @@ fn marks_are_instants_and_slices_that_do_not_overlap() {
     let broken = Broken {
         marks: || {
             let mut marks = MARKS();
-            let second = |at: i64| BEGIN + at * 100_000_000;
-            let other = [(15, 26, "other"), (21, 22, "later")].map(|(begin, end, text)| Mark {
-                mono_ns: second(begin),
-                end_ns: Some(second(end)),
-                text: text.to_owned(),
-                ..marks[2].clone()
-            });
-            marks.extend(other);
+            let second = |tenths: i64| BEGIN + tenths * 100_000_000;
+            let other_marks =
+                [(15, 26, "other"), (21, 22, "later")].map(|(begin, end, text)| Mark {
+                    mono_ns: second(begin),
+                    end_ns: Some(second(end)),
+                    text: text.to_owned(),
+                    ..marks[2].clone()
+                });
+            marks.extend(other_marks);
             marks
         },
         ..INTACT
     };
     let ms = 1_000_000;
-    let named = |at: i64, name: &str| (at * ms, name.to_owned());
+    let named = |milliseconds: i64, name: &str| (milliseconds * ms, name.to_owned());
     let ends = |read: &Read, path: &str| {
         read.events(path, TYPE_SLICE_END).map(|(ns, _)| ns / ms).collect::<Vec<_>>()
     };
