@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::output::EntryOutput;
+use super::sink::Sink;
+use super::stream::{ClosingBin, RawStream, SourceReading, StreamContext, StreamStart};
+use super::streams::Streams;
 use crate::entries::{Accounted, LogEntry};
 use crate::schema::accounts;
 use crate::schema::io::IoDirection;
@@ -28,6 +31,24 @@ pub(super) struct PendingAccounts {
     window_ns: u64,
     /// Oldest first.
     waiting: VecDeque<Arc<AccountReading>>,
+}
+
+impl SourceReading for Arc<AccountReading> {
+    fn feed_stream(&self, streams: &mut Streams, _context: &mut StreamContext<'_>) {
+        streams.accounts.feed_reading(self);
+    }
+}
+
+impl RawStream for PendingAccounts {
+    fn start_stream(start: &StreamStart<'_>, _sink: &mut Sink) -> Self {
+        Self::new(start.start_ns, start.setup.plan.window_ns)
+    }
+
+    fn close_bin(&mut self, closing: &mut ClosingBin, context: &mut StreamContext<'_>) {
+        if closing.is_window_end {
+            self.close_window(closing.span.end_ns, closing.is_last, &mut context.output);
+        }
+    }
 }
 
 impl PendingAccounts {
@@ -80,7 +101,6 @@ impl PendingAccounts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Sink;
     use super::super::monitors::tests::Kept;
     use super::*;
     use crate::discover::accounts::{Account, AccountSource, Unit};

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::sink::Sink;
+use super::stream::{RawStream, SourceReading, StreamContext, StreamStart};
+use super::streams::Streams;
 use crate::discover::pci::join_addresses;
 use crate::identity::assignments::Assignment;
 use crate::schema::assignments::Row;
@@ -26,6 +28,24 @@ pub(super) struct Assignments {
     last_reading_ns: Option<u64>,
     /// Begin of the part.
     start_ns: u64,
+}
+
+impl SourceReading for AssignmentReading {
+    fn feed_stream(&self, streams: &mut Streams, context: &mut StreamContext<'_>) {
+        if !context.span.ended_before(self.time_ns) {
+            streams.assignments.feed_reading(self, context.output.sink);
+        }
+    }
+}
+
+impl RawStream for Assignments {
+    fn start_stream(start: &StreamStart<'_>, _sink: &mut Sink) -> Self {
+        Self::new(start.start_ns)
+    }
+
+    fn write_last_rows(&mut self, _end_ns: u64, context: &mut StreamContext<'_>) {
+        self.write_current_rows(context.output.sink);
+    }
 }
 
 impl Assignments {

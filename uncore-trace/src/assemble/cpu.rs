@@ -8,42 +8,17 @@
 //! Times add up by construction: tasks (without their interrupts), interrupts, offline time and
 //! unknown time sum to the length of the bin.
 
+mod bin;
+mod crossing;
+
 use std::collections::VecDeque;
 
-use crate::drain::{CpuContext, IrqRecord, IrqTime, Peek, RunRecord, TaskIdentity, TaskSlot};
+pub use self::bin::CpuBin;
+use self::bin::OpenBin;
+use self::crossing::Crossing;
+use super::span::TimeSpan;
+use crate::drain::{IrqRecord, IrqTime, Peek, RunRecord, TaskIdentity, TaskSlot};
 use crate::identity::names::TaskNames;
-
-/// Who used a CPU within one bin.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CpuBin {
-    /// End of the bin, ns on `CLOCK_MONOTONIC`.
-    pub end_ns: u64,
-    /// Length of the bin, ns.
-    pub len_ns: u64,
-    /// Tasks, without the interrupts that interrupted them; idle is tid 0. `irq_ns` is the
-    /// interrupt time that was subtracted, and `slices` is the number of slices that ended here.
-    pub tasks: Vec<TaskSlot>,
-    /// Interrupts.
-    pub irqs: Vec<IrqTime>,
-    /// Nanoseconds for which no user is known.
-    pub unknown_ns: u64,
-    /// The part of `unknown_ns` that interrupts took: the slots of tasks include it, but the
-    /// interrupts' own record was lost.
-    pub untold: u64,
-    /// Nanoseconds for which the CPU was offline.
-    pub offline_ns: u64,
-    /// Interrupt nanoseconds that exceed the bin and were cut off. Interrupts that cross the end of
-    /// a tick are cut first and are not counted here: spreading them evenly is only an estimate.
-    pub excess_ns: u64,
-}
-
-/// A bin that is still being filled.
-#[derive(Clone, Debug, Default)]
-struct OpenBin {
-    /// Slots whose interrupt time is known.
-    slots: Vec<TaskSlot>,
-    irqs: Vec<IrqTime>,
-}
 
 /// The bins of one CPU.
 ///
@@ -61,7 +36,7 @@ pub struct CpuTrack {
     /// Interrupts that cross the end of a bin, in no order, as far as their bins are open.
     crossing: Vec<Crossing>,
     /// When the CPU was offline, likewise.
-    offline: VecDeque<(u64, u64)>,
+    offline: VecDeque<TimeSpan>,
     /// Everything before this is in a bin, or known to be lost.
     accounted_ns: u64,
     irq_accounted_ns: u64,
@@ -81,38 +56,6 @@ struct LongSlice {
     /// Whether the slice ends here. It goes on after a peek, a change of its name or the end of the
     /// recording.
     ends: bool,
-}
-
-/// Interrupts of one kind that crossed the end of a bin: how much of each lies in which bin is not
-/// known.
-#[derive(Clone, Debug)]
-struct Crossing {
-    slots: Vec<IrqTime>,
-    /// When they began and ended.
-    span: (u64, u64),
-    /// The part of the span that is in open bins.
-    begin_ns: u64,
-    end_ns: u64,
-}
-
-impl Crossing {
-    /// What is in the first bin, which ends at `bin_end`: their time is spread evenly over their
-    /// span. Of all bins it sums to their time, since each part is the difference of two rounded
-    /// sums.
-    fn take_first_bin(&mut self, bin_end: u64) -> Vec<IrqTime> {
-        let (span_begin, span_end) = self.span;
-        let until_ns = bin_end.min(self.end_ns);
-        let part_begin_ns = std::mem::replace(&mut self.begin_ns, until_ns);
-        let share_before =
-            |ns, time_ns| proportion(ns, time_ns - span_begin, span_end - span_begin);
-        let slot_part = |slot: &IrqTime| IrqTime {
-            ns: share_before(slot.ns, until_ns) - share_before(slot.ns, part_begin_ns),
-            // Counted where it ended.
-            count: if until_ns == span_end { slot.count } else { 0 },
-            ..*slot
-        };
-        self.slots.iter().map(slot_part).collect()
-    }
 }
 
 /// A CPU that is offline.
@@ -151,9 +94,15 @@ impl CpuTrack {
         self.accounted_ns
     }
 
+    /// The span between the time that is accounted and `begin_ns`, if there is one.
+    fn gap_before(&self, begin_ns: u64) -> Option<TimeSpan> {
+        let gap = TimeSpan { begin_ns: self.accounted_ns, end_ns: begin_ns };
+        (gap.begin_ns < gap.end_ns).then_some(gap)
+    }
+
     /// Takes the CPU offline since its last switch. `peek` is its state that was not sent. Returns
     /// the span before that state for which no record exists.
-    pub fn go_offline(&mut self, peek: Option<&Peek>) -> Option<(u64, u64)> {
+    pub fn go_offline(&mut self, peek: Option<&Peek>) -> Option<TimeSpan> {
         let mut gap = None;
         if let Some(peek) = peek {
             let run = &peek.run;
@@ -161,8 +110,7 @@ impl CpuTrack {
                 && run.begin_ns < run.end
                 && run.end <= self.stop_ns
             {
-                gap =
-                    (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
+                gap = self.gap_before(run.begin_ns);
                 self.add_combined_slots(&run.slots, run.begin_ns, run.end);
                 self.accounted_ns = run.end;
             }
@@ -180,22 +128,18 @@ impl CpuTrack {
     }
 
     /// Counts the CPU as offline until `end_ns`. Returns the span that was added.
-    pub fn add_offline_until(&mut self, end_ns: u64) -> Option<(u64, u64)> {
-        let begin_ns = self.accounted_ns;
-        let clipped_end_ns = end_ns.min(self.stop_ns);
-        if begin_ns >= clipped_end_ns {
-            return None;
-        }
+    pub fn add_offline_until(&mut self, end_ns: u64) -> Option<TimeSpan> {
+        let added = self.gap_before(end_ns.min(self.stop_ns))?;
         match self.offline.back_mut() {
-            Some((_, until)) if *until == begin_ns => *until = clipped_end_ns,
-            _ => self.offline.push_back((begin_ns, clipped_end_ns)),
+            Some(last) if last.end_ns == added.begin_ns => last.end_ns = added.end_ns,
+            _ => self.offline.push_back(added),
         }
-        self.accounted_ns = clipped_end_ns;
-        Some((begin_ns, clipped_end_ns))
+        self.accounted_ns = added.end_ns;
+        Some(added)
     }
 
     /// Ends the CPU's offline time at `time_ns`, its first switch. Returns the span that was added.
-    pub fn come_online(&mut self, time_ns: u64) -> Option<(u64, u64)> {
+    pub fn come_online(&mut self, time_ns: u64) -> Option<TimeSpan> {
         self.offline_state = None;
         self.add_offline_until(time_ns)
     }
@@ -209,11 +153,11 @@ impl CpuTrack {
     }
 
     /// Adds a record. Returns the span before it for which no record exists.
-    pub fn add_run(&mut self, run: &RunRecord, names: &mut TaskNames) -> Option<(u64, u64)> {
+    pub fn add_run(&mut self, run: &RunRecord, names: &mut TaskNames) -> Option<TimeSpan> {
         if run.end <= self.accounted_ns {
             return None;
         }
-        let gap = (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
+        let gap = self.gap_before(run.begin_ns);
         let crossing = usize::from(run.last_slot_begin < run.end);
         let combined = run.slots.len().saturating_sub(crossing);
         let slots = run.slots.get(..combined).unwrap_or_default();
@@ -244,8 +188,8 @@ impl CpuTrack {
     }
 
     fn add_irq_slots(&mut self, irq: IrqRecord) {
-        if let Some((begin, end)) = irq.span {
-            self.add_crossing_irq(irq.slots, begin, end);
+        if let Some((begin_ns, end_ns)) = irq.span {
+            self.add_crossing_irq(irq.slots, TimeSpan { begin_ns, end_ns });
         } else if irq.boundary > self.irq_accounted_ns && irq.boundary <= self.stop_ns {
             let bin = self.bin_at(irq.boundary - 1);
             if bin.irqs.is_empty() {
@@ -265,9 +209,9 @@ impl CpuTrack {
         running: &TaskIdentity,
         end_ns: u64,
         names: &mut TaskNames,
-    ) -> Option<(u64, u64)> {
+    ) -> Option<TimeSpan> {
         let run = &peek.run;
-        let gap = (run.begin_ns > self.accounted_ns).then_some((self.accounted_ns, run.begin_ns));
+        let gap = self.gap_before(run.begin_ns);
         self.add_combined_slots(&run.slots, run.begin_ns, run.end);
         let begin_ns = run.end.max(self.accounted_ns);
         if begin_ns <= end_ns {
@@ -319,22 +263,20 @@ impl CpuTrack {
     /// The parts of interrupts in the first bin, which ends at `end_ns`, that crossed the end of
     /// one.
     fn take_crossing_slots(&mut self, end_ns: u64) -> Vec<IrqTime> {
-        let in_first_bin = self.crossing.iter_mut().filter(|irq| irq.begin_ns < end_ns);
+        let in_first_bin = self.crossing.iter_mut().filter(|irq| irq.open.begin_ns < end_ns);
         let slots = in_first_bin.flat_map(|irq| irq.take_first_bin(end_ns)).collect();
-        self.crossing.retain(|irq| irq.begin_ns < irq.end_ns);
+        self.crossing.retain(|irq| irq.open.begin_ns < irq.open.end_ns);
         slots
     }
 
     /// Nanoseconds in the first bin, which ends at `end_ns`, for which the CPU was offline.
     fn take_offline(&mut self, end_ns: u64) -> u64 {
         let mut ns = 0;
-        while let Some((begin, until)) =
-            self.offline.front_mut().filter(|(begin, _)| *begin < end_ns)
-        {
-            let cut_ns = (*until).min(end_ns);
-            ns += cut_ns - *begin;
-            *begin = cut_ns;
-            if *begin < *until {
+        while let Some(span) = self.offline.front_mut().filter(|span| span.begin_ns < end_ns) {
+            let cut_ns = span.end_ns.min(end_ns);
+            ns += cut_ns - span.begin_ns;
+            span.begin_ns = cut_ns;
+            if span.begin_ns < span.end_ns {
                 break;
             }
             self.offline.pop_front();
@@ -395,15 +337,13 @@ impl CpuTrack {
 
     /// An interrupt over the end of a tick. Its bins are not made before they close: a virtual
     /// machine that is paused within one makes it an hour long.
-    fn add_crossing_irq(&mut self, slots: Vec<IrqTime>, span_begin: u64, span_end: u64) {
-        let (begin, end) = (span_begin.max(self.irq_accounted_ns), span_end.min(self.stop_ns));
-        if begin < end {
-            self.crossing.push(Crossing {
-                slots,
-                span: (span_begin, span_end),
-                begin_ns: begin,
-                end_ns: end,
-            });
+    fn add_crossing_irq(&mut self, slots: Vec<IrqTime>, span: TimeSpan) {
+        let open = TimeSpan {
+            begin_ns: span.begin_ns.max(self.irq_accounted_ns),
+            end_ns: span.end_ns.min(self.stop_ns),
+        };
+        if open.begin_ns < open.end_ns {
+            self.crossing.push(Crossing { slots, span, open });
         }
     }
 
@@ -425,80 +365,6 @@ impl CpuTrack {
     }
 }
 
-impl OpenBin {
-    /// `pieces` are the parts of slices that cross the end of a bin, `spread` those of interrupts.
-    fn close_bin(
-        self,
-        end_ns: u64,
-        len_ns: u64,
-        pieces: &[TaskSlot],
-        mut spread: Vec<IrqTime>,
-        mut offline: u64,
-    ) -> CpuBin {
-        let Self { slots, mut irqs } = self;
-        let wall = |slots: &[TaskSlot]| slots.iter().map(|slot| slot.wall_ns).sum::<u64>();
-        let sum = |irqs: &[IrqTime]| irqs.iter().map(|irq| irq.ns).sum::<u64>();
-        let covered = wall(&slots) + wall(pieces);
-        let inside_slots: u64 = slots.iter().map(|slot| slot.irq_ns.min(slot.wall_ns)).sum();
-        let (certain, estimated) = (sum(&irqs), sum(&spread));
-        let reported = certain + estimated;
-        // Interrupts that no slot includes happened within the pieces, whose interrupt time is not
-        // known.
-        let pieces_wall = wall(pieces);
-        let in_pieces = reported.saturating_sub(inside_slots).min(pieces_wall);
-        // Next, in the time offline: it is counted from the CPU's last switch to its first one, and
-        // the CPU took interrupts after the one and before the other.
-        let in_offline = reported.saturating_sub(inside_slots + in_pieces).min(offline);
-        // Last, in slices whose record was lost, which is the time that nothing else covers.
-        let lost = len_ns.saturating_sub(covered + offline);
-        offline -= in_offline;
-        let untold = inside_slots.saturating_sub(reported);
-        let in_lost = reported.saturating_sub(inside_slots + in_pieces + in_offline).min(lost);
-        let fits = inside_slots + in_pieces + in_offline + in_lost;
-        let excess = certain.saturating_sub(fits);
-        // Estimates give way to measurements: `irqs` is scaled only if the measured time alone is
-        // too long, and `spread` gets what is left.
-        if excess > 0 {
-            scale_irqs(&mut irqs, fits, certain);
-        }
-        scale_irqs(&mut spread, fits.saturating_sub(certain).min(estimated), estimated);
-        irqs.append(&mut spread);
-        let kept = sum(&irqs);
-        let mut tasks = Vec::with_capacity(slots.len() + pieces.len());
-        for slot in slots {
-            let irq_ns = slot.irq_ns.min(slot.wall_ns);
-            merge_slot(&mut tasks, TaskSlot { irq_ns, ..slot });
-        }
-        let mut irq_left = in_pieces;
-        let mut wall_left = pieces_wall;
-        for piece in pieces {
-            // The remaining time is divided by the remaining pieces, so that rounding leaves no
-            // remainder.
-            let irq_ns = proportion(irq_left, piece.wall_ns, wall_left);
-            irq_left -= irq_ns;
-            wall_left -= piece.wall_ns;
-            merge_slot(&mut tasks, TaskSlot { irq_ns, ..*piece });
-        }
-        // `wall_ns` includes interrupts until here. Entries of one task are merged first, because
-        // the pieces got their `irq_ns` only above.
-        for task in &mut tasks {
-            task.wall_ns -= task.irq_ns;
-        }
-        let tasks_ns: u64 = wall(&tasks);
-        let unknown = len_ns.saturating_sub(tasks_ns + kept + offline);
-        CpuBin {
-            end_ns,
-            len_ns,
-            tasks,
-            irqs: merge_irqs(irqs),
-            unknown_ns: unknown,
-            untold,
-            offline_ns: offline,
-            excess_ns: excess,
-        }
-    }
-}
-
 /// Whether both are the same record. The slots of a tick are complete when the tick is over, and
 /// each kind of interrupt has one record for them.
 fn is_same(peeked: &IrqRecord, received: &IrqRecord) -> bool {
@@ -507,54 +373,6 @@ fn is_same(peeked: &IrqRecord, received: &IrqRecord) -> bool {
     peeked.boundary == received.boundary
         && peeked.span == received.span
         && source_kind(peeked) == source_kind(received)
-}
-
-/// Scales the sources from `from_ns` nanoseconds in total to `to_ns`.
-fn scale_irqs(irqs: &mut [IrqTime], to_ns: u64, from_ns: u64) {
-    for irq in irqs {
-        irq.ns = proportion(to_ns, irq.ns, from_ns);
-    }
-}
-
-fn proportion(whole: u64, numerator: u64, denominator: u64) -> u64 {
-    if denominator == 0 {
-        0
-    } else {
-        (u128::from(whole) * u128::from(numerator) / u128::from(denominator)) as u64
-    }
-}
-
-/// Adds to the entry of the same task. Bins hold few tasks, so a linear search is faster than a
-/// hash.
-fn merge_slot(tasks: &mut Vec<TaskSlot>, slot: TaskSlot) {
-    if let Some(known) = tasks.iter_mut().find(|known| known.task == slot.task) {
-        known.wall_ns += slot.wall_ns;
-        known.irq_ns += slot.irq_ns;
-        known.slices += slot.slices;
-    } else {
-        tasks.push(slot);
-    }
-}
-
-fn merge_irqs(irqs: Vec<IrqTime>) -> Vec<IrqTime> {
-    let mut merged: Vec<IrqTime> = Vec::with_capacity(irqs.len().min(16));
-    for irq in irqs {
-        if let Some(known) = merged.iter_mut().find(|known| known.source == irq.source) {
-            known.ns += irq.ns;
-            known.count += irq.count;
-        } else {
-            merged.push(irq);
-        }
-    }
-    merged
-}
-
-impl CpuBin {
-    /// Nanoseconds in hardware interrupts, or in softirqs if `soft`.
-    pub fn irq_ns(&self, soft: bool) -> u64 {
-        let is_wanted = |irq: &&IrqTime| matches!(irq.source, CpuContext::Softirq(_)) == soft;
-        self.irqs.iter().filter(is_wanted).map(|irq| irq.ns).sum()
-    }
 }
 
 #[cfg(test)]

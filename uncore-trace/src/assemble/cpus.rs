@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::sink::Sink;
+use super::stream::{AppliedChange, RawStream, StreamContext, StreamStart};
 use crate::discover::CpuList;
 use crate::discover::cpus::CpuLocation;
 use crate::open::{CpuSetChange, Layout};
@@ -16,6 +17,28 @@ pub(super) struct CpuStates {
     layouts: BTreeMap<u32, Layout>,
     /// State and counters of each CPU.
     written: BTreeMap<u32, (&'static str, String)>,
+}
+
+impl RawStream for CpuStates {
+    fn start_stream(start: &StreamStart<'_>, sink: &mut Sink) -> Self {
+        let setup = start.setup;
+        let mut states = Self::new(setup.cpu_locations, setup.cpus, setup.layouts);
+        states.take_change(&CpuSetChange {
+            went_offline: setup.offline.to_vec(),
+            ..CpuSetChange::default()
+        });
+        if start.raw {
+            states.write_rows(start.start_ns, sink);
+        }
+        states
+    }
+
+    fn apply_change(&mut self, applied: &AppliedChange<'_>, context: &mut StreamContext<'_>) {
+        self.take_change(applied.change);
+        if context.output.raw {
+            self.write_rows(applied.time_ns, context.output.sink);
+        }
+    }
 }
 
 impl CpuStates {
@@ -35,7 +58,7 @@ impl CpuStates {
     }
 
     /// Takes a change of CPUs or of the counters that they read.
-    pub(super) fn apply_change(&mut self, change: &CpuSetChange) {
+    fn take_change(&mut self, change: &CpuSetChange) {
         self.online.extend(&change.came_online);
         for cpu in &change.went_offline {
             self.online.remove(cpu);
@@ -130,7 +153,7 @@ mod tests {
         let moved = BTreeMap::from([(0, layout(&[0, 1, 2, 3]))]);
         let change =
             CpuSetChange { went_offline: vec![1], layouts: Some(moved), ..CpuSetChange::default() };
-        cpus.apply_change(&change);
+        cpus.take_change(&change);
         cpus.write_rows(7, &mut sink);
         let second = texts(&sink.rows.cpus.finish());
         assert_eq!(second, ["0 Some(\"online\") 0-3", "1 Some(\"offline\") "]);

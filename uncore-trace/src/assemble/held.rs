@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::output::EntryOutput;
+use super::span::TimeSpan;
 use crate::discover::nodes::{DeviceAccess, DeviceNode, DeviceNumber};
 use crate::discover::pci::PciAddress;
 use crate::drain::TaskIdentity;
@@ -50,19 +51,18 @@ impl HeldTimes {
         !self.counted.is_empty() && time_ns > self.closed_ns
     }
 
-    /// Whether the tick from `begin_ns` to `end_ns` may differ from the one before.
-    pub(super) fn is_due(&mut self, begin_ns: u64, end_ns: u64) -> bool {
-        self.closed_ns = end_ns;
+    /// Whether the tick may differ from the one before.
+    pub(super) fn is_due(&mut self, tick: TimeSpan) -> bool {
+        self.closed_ns = tick.end_ns;
         // A holder has a part of the tick in which it begins, and the whole next one.
-        !self.counted.is_empty() && begin_ns <= self.changed_ns + (end_ns - begin_ns)
+        !self.counted.is_empty() && tick.begin_ns <= self.changed_ns + tick.len_ns()
     }
 
-    /// Returns what is different in the tick from `begin_ns` to `end_ns`, in which these processes
-    /// have these files open.
+    /// Returns what is different in the tick, in which these processes have these files open.
     pub(super) fn close_tick(
         &mut self,
         files: &BTreeMap<(u32, DeviceNumber), FileUse<'_>>,
-        (begin_ns, end_ns): (u64, u64),
+        tick: TimeSpan,
         names: &mut TaskNames,
     ) -> Vec<DeviceHold> {
         let kinds: BTreeSet<(u32, &str)> =
@@ -85,11 +85,13 @@ impl HeldTimes {
         }
         let mut new_times: BTreeMap<(PciAddress, Owner), u64> = BTreeMap::new();
         for ((function, _), (task, ns)) in of_processes {
-            *new_times.entry((function, names.owner_of_process(&task, end_ns))).or_default() += ns;
+            *new_times
+                .entry((function, names.owner_of_process(&task, tick.end_ns)))
+                .or_default() += ns;
         }
         // Several processes of one owner may hold a function at the same time.
         for ns in new_times.values_mut() {
-            *ns = (*ns).min(end_ns - begin_ns);
+            *ns = (*ns).min(tick.len_ns());
         }
         let released =
             self.current.keys().filter(|key| !new_times.contains_key(key)).map(|key| (key, 0));

@@ -4,12 +4,15 @@
 //! no report says is found by the next reading: its time is then that of the reading. A report that
 //! was made during or after a reading is newer than it.
 
+mod stream;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::held::{FileUse, HeldTimes};
 use super::sink::Sink;
+use super::span::TimeSpan;
 use crate::discover::accounts;
 use crate::discover::nodes::{DeviceDrivers, DeviceNode, DeviceNumber};
 use crate::discover::pci::{self, PciAddress};
@@ -42,6 +45,17 @@ struct HeldFile {
     device_file: Rc<DescribedFile>,
 }
 
+/// A process that holds a device from now on.
+#[derive(Clone, Copy, Debug)]
+struct NewHolder {
+    task: TaskIdentity,
+    number: DeviceNumber,
+    /// Since when, ns; `None` if that was before the recording.
+    begin_ns: Option<u64>,
+    /// How that was learnt.
+    learnt: &'static str,
+}
+
 /// The holders in a part of a recording.
 #[derive(Debug)]
 pub(super) struct HolderTable {
@@ -62,6 +76,15 @@ pub(super) struct HolderTable {
     times: HeldTimes,
 }
 
+/// A reading of all files of watched devices.
+#[derive(Debug)]
+pub(super) struct FilesReading<'a> {
+    /// When it was made.
+    pub span: TimeSpan,
+    /// The files.
+    pub files: &'a [FileRecord],
+}
+
 impl HolderTable {
     /// Starts without holders, for a part that begins at `start_ns`. Sysfs is under `root`.
     pub(super) fn new(root: &Path, start_ns: u64, counted: BTreeSet<PciAddress>) -> Self {
@@ -80,7 +103,7 @@ impl HolderTable {
     }
 
     /// Takes a report. Returns the cgroup of a new holder, whose name is needed.
-    pub(super) fn feed_report(
+    fn feed_report(
         &mut self,
         event: &FileRecord,
         names: &mut TaskNames,
@@ -93,13 +116,8 @@ impl HolderTable {
         match event.change {
             FileChange::Got | FileChange::Seen => {
                 self.note_report((pid, event.number), event.time_ns);
-                self.add_holder(
-                    (pid, event.number),
-                    event.task,
-                    Some(event.time_ns),
-                    OPEN,
-                    (names, sink),
-                )
+                let (task, number, begin_ns) = (event.task, event.number, Some(event.time_ns));
+                self.add_holder(NewHolder { task, number, begin_ns, learnt: OPEN }, names, sink)
             }
             FileChange::Left => {
                 self.note_report((pid, event.number), event.time_ns);
@@ -116,10 +134,9 @@ impl HolderTable {
                 let mut cgroup = None;
                 for number in devices {
                     self.note_report((pid, number), event.time_ns);
-                    let key = (pid, number);
-                    cgroup = self
-                        .add_holder(key, event.task, Some(event.time_ns), FORK, (names, sink))
-                        .or(cgroup);
+                    let (task, begin_ns) = (event.task, Some(event.time_ns));
+                    let new = NewHolder { task, number, begin_ns, learnt: FORK };
+                    cgroup = self.add_holder(new, names, sink).or(cgroup);
                 }
                 cgroup
             }
@@ -129,13 +146,13 @@ impl HolderTable {
     }
 
     /// Takes a reading of all files; all reports from before its end have been fed.
-    pub(super) fn feed_reading(
+    fn feed_reading(
         &mut self,
-        (begin, _): (u64, u64),
-        files: &[FileRecord],
+        reading: &FilesReading<'_>,
         names: &mut TaskNames,
         sink: &mut Sink,
     ) -> Vec<u64> {
+        let (begin, files) = (reading.span.begin_ns, reading.files);
         // A reading that was begun before the part, whose own is newer.
         if self.first_reading_ns.is_some_and(|since| begin < since) {
             return Vec::new();
@@ -156,10 +173,11 @@ impl HolderTable {
         }
         let mut cgroups = Vec::new();
         for file in files {
-            let key = (file.task.pid, file.number);
-            let (since, learnt) = if is_first { (None, START) } else { (Some(begin), REREAD) };
-            if is_older(&self.reported, &key) {
-                cgroups.extend(self.add_holder(key, file.task, since, learnt, (names, sink)));
+            let &FileRecord { task, number, .. } = file;
+            let (begin_ns, learnt) = if is_first { (None, START) } else { (Some(begin), REREAD) };
+            if is_older(&self.reported, &(task.pid, number)) {
+                let new = NewHolder { task, number, begin_ns, learnt };
+                cgroups.extend(self.add_holder(new, names, sink));
             }
         }
         self.reported.retain(|_, time| *time >= begin);
@@ -168,7 +186,7 @@ impl HolderTable {
     }
 
     /// Notes that a process executes another program.
-    pub(super) fn rename_process(&mut self, task: &TaskIdentity, time_ns: u64) {
+    fn rename_process(&mut self, task: &TaskIdentity, time_ns: u64) {
         let keys = (task.pid, DeviceNumber::MIN)..=(task.pid, DeviceNumber::MAX);
         for held in self.held.range_mut(keys).map(|(_, held)| held) {
             held.task.comm = task.comm.to_table_form();
@@ -177,13 +195,7 @@ impl HolderTable {
     }
 
     /// Notes that a process came to a cgroup. `true` if it holds a device.
-    pub(super) fn move_process(
-        &mut self,
-        pid: u32,
-        cgroup_id: u64,
-        time_ns: u64,
-        sink: &mut Sink,
-    ) -> bool {
+    fn move_process(&mut self, pid: u32, cgroup_id: u64, time_ns: u64, sink: &mut Sink) -> bool {
         let held: Vec<(DeviceNumber, HeldFile)> =
             self.files_of_process(pid).map(|(device, held)| (device, held.clone())).collect();
         let moved = held.into_iter().filter(|(_, held)| held.task.cgroup_id != cgroup_id);
@@ -216,13 +228,8 @@ impl HolderTable {
         devices
     }
 
-    /// The times in which functions are held.
-    pub(super) const fn held_times(&self) -> &HeldTimes {
-        &self.times
-    }
-
     /// Enters what is still held.
-    pub(super) fn write_held_rows(&mut self, sink: &mut Sink) {
+    fn write_held_rows(&mut self, sink: &mut Sink) {
         for ((pid, number), held) in std::mem::take(&mut self.held) {
             write_row((pid, number), &held, self.start_ns, None, sink);
         }
@@ -246,12 +253,12 @@ impl HolderTable {
     /// Enters a holder. Returns its cgroup, if it is new.
     fn add_holder(
         &mut self,
-        key: HolderKey,
-        task: TaskIdentity,
-        begin_ns: Option<u64>,
-        learnt: &'static str,
-        (names, sink): (&mut TaskNames, &mut Sink),
+        new: NewHolder,
+        names: &mut TaskNames,
+        sink: &mut Sink,
     ) -> Option<u64> {
+        let NewHolder { task, number, begin_ns, learnt } = new;
+        let key = (task.pid, number);
         match self.held.get(&key) {
             Some(held) if held.task.cgroup_id == task.cgroup_id => return None,
             // Another process with its number, or its move was missed.
@@ -262,7 +269,7 @@ impl HolderTable {
             }
             None => {}
         }
-        let device_file = self.look_up_file(key.1)?;
+        let device_file = self.look_up_file(number)?;
         self.times.note_change(begin_ns);
         let task = TaskIdentity { comm: names.process_name(&task).to_table_form(), ..task };
         self.held.insert(key, HeldFile { begin_ns, learnt, task, device_file });
@@ -279,13 +286,10 @@ impl HolderTable {
         }
     }
 
-    /// Closes the tick from `begin_ns` to `end_ns`. Returns the changed times of owners.
-    pub(super) fn close_tick(
-        &mut self,
-        (begin_ns, end_ns): (u64, u64),
-        names: &mut TaskNames,
-    ) -> Vec<entries::DeviceHold> {
-        if !self.times.is_due(begin_ns, end_ns) {
+    /// Closes the tick of this span. Returns the changed times of owners.
+    fn close_tick(&mut self, tick: TimeSpan, names: &mut TaskNames) -> Vec<entries::DeviceHold> {
+        let TimeSpan { begin_ns, end_ns } = tick;
+        if !self.times.is_due(tick) {
             return Vec::new();
         }
         let held = self.held.iter().map(|(key, held)| (*key, held, u64::MAX));
@@ -299,7 +303,7 @@ impl HolderTable {
                 spans.entry(key).or_insert(span).ns += ns;
             }
         }
-        let changes = self.times.close_tick(&spans, (begin_ns, end_ns), names);
+        let changes = self.times.close_tick(&spans, tick, names);
         self.ended_files.retain(|(.., end)| *end > end_ns);
         changes
     }
@@ -355,190 +359,4 @@ fn write_row(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-    use crate::drain::Comm;
-    use crate::identity::cgroups::Cgroups;
-    use crate::schema::columns::{
-        bits_column, i32_column, i64_column, nullable_value, word_column,
-    };
-
-    const CARD: DeviceNumber = DeviceNumber { is_block: false, major: 226, minor: 0 };
-    const RENDER: DeviceNumber = DeviceNumber { is_block: false, major: 226, minor: 128 };
-
-    /// A row: process, cgroup, device, root port, begin, end, and how it was learnt.
-    type Line = (i32, u64, String, Option<String>, Option<i64>, Option<i64>, String);
-
-    /// Two files of a GPU below a root port, and what was entered.
-    struct Case {
-        _dir: tempfile::TempDir,
-        holders: HolderTable,
-        names: TaskNames,
-        sink: Sink,
-    }
-
-    impl Case {
-        fn new(start: u64) -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            let root = dir.path();
-            let link = |path: &str, target: &str| {
-                let path = root.join(path);
-                fs::create_dir_all(path.parent().unwrap()).unwrap();
-                symlink(target, path).unwrap();
-            };
-            fs::create_dir_all(root.join("proc")).unwrap();
-            fs::write(root.join("proc/devices"), "Character devices:\n226 drm\n").unwrap();
-            let gpu = "devices/pci0002:00/0002:00:03.0/0002:01:00.0";
-            for (minor, name) in [(0, "card0"), (128, "renderD128")] {
-                link(&format!("sys/dev/char/226:{minor}"), &format!("../../{gpu}/drm/{name}"));
-                let dir = root.join("sys").join(gpu).join("drm").join(name);
-                fs::create_dir_all(&dir).unwrap();
-                fs::write(dir.join("uevent"), format!("DEVNAME=dri/{name}\n")).unwrap();
-            }
-            link("sys/bus/pci/devices/0002:01:00.0", &format!("../../../{gpu}"));
-            let names = TaskNames::new(root, Cgroups::new(None, root, Vec::new()), Vec::new());
-            let holders = HolderTable::new(root, start, BTreeSet::new());
-            Self { _dir: dir, holders, names, sink: Sink::default() }
-        }
-
-        fn feed(
-            &mut self,
-            time: u64,
-            change: FileChange,
-            number: DeviceNumber,
-            pid: u32,
-        ) -> Vec<u64> {
-            let event = event(time, change, number, pid);
-            self.holders.feed_report(&event, &mut self.names, &mut self.sink)
-        }
-
-        fn read(&mut self, span: (u64, u64), files: &[(DeviceNumber, u32)]) {
-            let event = |&(number, pid)| event(span.0, FileChange::Seen, number, pid);
-            let files: Vec<_> = files.iter().map(event).collect();
-            self.holders.feed_reading(span, &files, &mut self.names, &mut self.sink);
-        }
-
-        fn end(mut self) -> Vec<Line> {
-            self.holders.write_held_rows(&mut self.sink);
-            let rows = self.sink.rows.holders.finish();
-            let (pid, cgroup) =
-                (i32_column(&rows, "pid").unwrap(), bits_column(&rows, "cgroup_id").unwrap());
-            let (begin, end) =
-                (i64_column(&rows, "begin_ns").unwrap(), i64_column(&rows, "end_ns").unwrap());
-            let word = |name: &str, row: usize| {
-                word_column(&rows, name).unwrap().get(row).map(str::to_owned)
-            };
-            let line = |row| {
-                (
-                    pid.value(row),
-                    cgroup.value_or_zero(row),
-                    word("device", row).unwrap(),
-                    word("port", row),
-                    nullable_value(begin, row),
-                    nullable_value(end, row),
-                    word("learnt", row).unwrap(),
-                )
-            };
-            (0..rows.num_rows()).map(line).collect()
-        }
-    }
-
-    fn event(time: u64, change: FileChange, number: DeviceNumber, pid: u32) -> FileRecord {
-        let comm = Comm::from_bytes(b"train");
-        let task = TaskIdentity { tid: pid, pid, cgroup_id: u64::from(pid) + 1000, comm };
-        FileRecord { time_ns: time, change, number, task }
-    }
-
-    fn line(pid: u32, device: &str, span: (Option<i64>, Option<i64>), learnt: &str) -> Line {
-        let port = Some("0002:00:03.0".to_owned());
-        let cgroup = u64::from(pid) + 1000;
-        (pid as i32, cgroup, format!("/dev/dri/{device}"), port, span.0, span.1, learnt.to_owned())
-    }
-
-    #[test]
-    fn who_has_it_from_when_to_when() {
-        let mut case = Case::new(0);
-        // Reports from before the first reading are in it.
-        case.feed(5, FileChange::Got, CARD, 1);
-        case.read((10, 12), &[(CARD, 7), (CARD, 7), (RENDER, 7)]);
-        assert_eq!(case.feed(20, FileChange::Got, RENDER, 8), [1008]);
-        // It has it already.
-        assert!(case.feed(21, FileChange::Got, RENDER, 8).is_empty());
-        case.feed(30, FileChange::Fork(7), DeviceNumber::MIN, 9);
-        case.feed(40, FileChange::Left, CARD, 7);
-        case.feed(41, FileChange::Left, CARD, 7);
-        case.feed(50, FileChange::Left, RENDER, 8);
-        case.feed(60, FileChange::Got, RENDER, 8);
-        // A device that is not known.
-        case.feed(61, FileChange::Got, DeviceNumber { minor: 99, ..CARD }, 8);
-        assert_eq!(
-            case.end(),
-            [
-                line(7, "card0", (None, Some(40)), "start"),
-                line(8, "renderD128", (Some(20), Some(50)), "open"),
-                line(7, "renderD128", (None, None), "start"),
-                line(8, "renderD128", (Some(60), None), "open"),
-                line(9, "card0", (Some(30), None), "fork"),
-                line(9, "renderD128", (Some(30), None), "fork"),
-            ]
-        );
-    }
-
-    #[test]
-    fn accounts_are_read_of_what_is_held_now() {
-        let mut case = Case::new(0);
-        case.read((10, 12), &[(CARD, 7), (RENDER, 7), (CARD, 8)]);
-        case.feed(20, FileChange::Left, CARD, 8);
-        let gpu: BTreeSet<PciAddress> = ["0002:01:00.0".parse().unwrap()].into();
-        let clients = [(7, gpu.clone())].into();
-        assert_eq!(case.holders.held_devices(), accounts::HeldDevices { functions: gpu, clients });
-    }
-
-    #[test]
-    fn what_no_report_says_is_found_by_the_next_reading() {
-        let mut case = Case::new(0);
-        case.read((10, 12), &[(CARD, 7), (CARD, 8)]);
-        // Newer than the reading that follows, whose files were read before.
-        case.feed(101, FileChange::Got, CARD, 5);
-        case.feed(101, FileChange::Left, CARD, 8);
-        case.read((100, 102), &[(CARD, 8), (CARD, 9)]);
-        case.read((200, 202), &[(CARD, 9)]);
-        assert!(!case.holders.take_doubt());
-        case.feed(300, FileChange::Doubt, CARD, 9);
-        assert!(case.holders.take_doubt() && !case.holders.take_doubt());
-        assert_eq!(
-            case.end(),
-            [
-                line(8, "card0", (None, Some(101)), "start"),
-                line(7, "card0", (None, Some(100)), "start"),
-                line(5, "card0", (Some(101), Some(200)), "open"),
-                line(9, "card0", (Some(100), None), "reread"),
-            ]
-        );
-    }
-
-    #[test]
-    fn a_process_that_is_moved_has_a_row_for_each_cgroup() {
-        let mut case = Case::new(50);
-        case.read((10, 12), &[(CARD, 7), (CARD, 8)]);
-        // Before the part begins.
-        case.feed(20, FileChange::Left, CARD, 8);
-        case.feed(30, FileChange::Got, RENDER, 7);
-        assert!(case.holders.move_process(7, 5, 100, &mut case.sink));
-        assert!(!case.holders.move_process(7, 5, 110, &mut case.sink));
-        let rows: Vec<_> = case.end().into_iter().map(|it| (it.1, it.2, it.4, it.5)).collect();
-        let (card, render) = ("/dev/dri/card0".to_owned(), "/dev/dri/renderD128".to_owned());
-        assert_eq!(
-            rows,
-            [
-                (1007, card.clone(), None, Some(100)),
-                (1007, render.clone(), None, Some(100)),
-                (5, card, Some(100), None),
-                (5, render, Some(100), None),
-            ]
-        );
-    }
-}
+mod tests;

@@ -7,19 +7,21 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::sink::Sink;
+use super::span::TimeSpan;
 use super::statistics::Completed;
+use super::stream::{AppliedChange, ClosingBin, RawStream, StreamContext, StreamStart};
 use crate::assemble::moves::{TransferFlow, Transfers};
 use crate::discover::devices;
 use crate::discover::pci::join_addresses;
-use crate::drain::{IoKind, IoRecord, IoTransfer, Mover};
-use crate::entries::{DeviceTransfer, Owner};
+use crate::drain::{DrainedRecord, IoKind, IoRecord, IoTransfer, Mover};
+use crate::entries::{DeviceTransfer, LogEntry, Owner};
 use crate::identity::names::TaskNames;
 use crate::plan::IoDirection;
 use crate::schema::io;
 
-/// I/O is fed to the time line with this delay, ns. A request is reported when it ends; one that
-/// took less than this is still spread over its whole duration.
-pub(super) const LAG_NS: u64 = 50_000_000;
+/// Bins wait this long for I/O, ns. A request is reported when it ends, later than the other
+/// records of its ticks; one that took less than this is still spread over its whole duration.
+const LAG_NS: u64 = 50_000_000;
 
 /// Devices and interfaces whose names are cached. Each container may bring an interface. Other
 /// names are looked up again when needed.
@@ -54,6 +56,54 @@ pub(super) struct IoUse {
     unnamed: Vec<(IoTransfer, u64)>,
 }
 
+/// What devices moved in a bin.
+#[derive(Debug, Default)]
+pub(super) struct BinTransfers {
+    /// The bytes of requests and packets that ended in it.
+    pub completed: Completed,
+    /// The bytes by owner, as they are logged.
+    pub moved: Vec<DeviceTransfer>,
+}
+
+impl RawStream for Option<IoUse> {
+    fn start_stream(start: &StreamStart<'_>, _sink: &mut Sink) -> Self {
+        let setup = start.setup;
+        setup.io.then(|| IoUse::new(setup.root, setup.plan.tick_ns, start.start_ns))
+    }
+
+    fn feed_record(&mut self, record: &mut DrainedRecord, context: &mut StreamContext<'_>) {
+        if let (Some(io), DrainedRecord::Io(record)) = (self, record) {
+            io.feed_record(record, context.names);
+        }
+    }
+
+    fn apply_change(&mut self, applied: &AppliedChange<'_>, context: &mut StreamContext<'_>) {
+        if let Some(io) = self {
+            for moved in applied.offline_states.values().filter_map(|state| state.io.as_ref()) {
+                io.add_peek(moved, u64::MAX, context.names);
+            }
+        }
+    }
+
+    fn lag_ns(&self) -> u64 {
+        if self.is_some() { LAG_NS } else { 0 }
+    }
+
+    fn close_bin(&mut self, closing: &mut ClosingBin, context: &mut StreamContext<'_>) {
+        let Some(io) = self else {
+            return;
+        };
+        let end_ns = closing.span.end_ns;
+        let moved = io.close_tick(end_ns, closing.is_last, context.names, context.output.sink);
+        for transfer in &moved {
+            context.request_owner_name(transfer.owner);
+            context.output.log_entry(LogEntry::Moved(transfer));
+        }
+        let completed = io.take_completed(end_ns);
+        closing.transfers = Some(BinTransfers { completed, moved });
+    }
+}
+
 impl IoUse {
     /// Starts before the tick that begins at `start_ns`; sysfs is under `root`.
     pub(super) fn new(root: &Path, tick_ns: u64, start_ns: u64) -> Self {
@@ -84,8 +134,9 @@ impl IoUse {
     }
 
     fn add_slots(&mut self, io: &IoRecord, names: &mut TaskNames) {
+        let span = io.span.map(|(begin_ns, end_ns)| TimeSpan { begin_ns, end_ns });
         for slot in &io.slots {
-            self.add_slot(slot, io.tick_end_ns, io.span, names);
+            self.add_slot(slot, io.tick_end_ns, span, names);
         }
     }
 
@@ -121,7 +172,7 @@ impl IoUse {
         &mut self,
         slot: &IoTransfer,
         tick_end_ns: u64,
-        span: Option<(u64, u64)>,
+        span: Option<TimeSpan>,
         names: &mut TaskNames,
     ) {
         let (flow, direction) = match slot.kind {
@@ -138,7 +189,7 @@ impl IoUse {
             let completed = self.completed_by_tick.entry(tick_end_ns).or_default();
             *completed.entry((Rc::clone(&device), direction)).or_default() += slot.bytes;
         }
-        let moved_ns = span.map_or(tick_end_ns, |(_, end)| end);
+        let moved_ns = span.map_or(tick_end_ns, |span| span.end_ns);
         let owner = match slot.mover {
             Mover::Task(task) => names.task_owner(&task, moved_ns),
             Mover::Cgroup(id) => names.owner_in(id, moved_ns),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::monitors::MonitorLoss;
 use super::sink::{DroppedSlices, RefusedEntries, Sink};
+use super::span::TimeSpan;
 use crate::entries::{MissingCount, MissingReason, Relief};
 use crate::open::StopCause;
 use crate::schema::loss::{Cause, LossCost, Losses, Row};
@@ -48,6 +49,13 @@ impl Ledger {
         count: u64,
     ) {
         self.enter_loss(LossEntry { cause, time_ns, span_ns, cpu, counter, count, detail: None });
+    }
+
+    /// Enters the span for which there is no record of `cpu`, if there is one.
+    pub(super) fn add_run_gap(&mut self, cpu: u32, gap: Option<TimeSpan>) {
+        if let Some(gap) = gap {
+            self.add_loss(Cause::RunGap, gap.end_ns, gap.len_ns(), Some(cpu), None, 1);
+        }
     }
 
     /// Enters that the counters of `cpu` are read on `reader` from `time` on, after `missing` ticks

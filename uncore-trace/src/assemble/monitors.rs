@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::output::EntryOutput;
+use super::sink::Sink;
+use super::stream::{ClosingBin, RawStream, SourceReading, StreamContext, StreamStart};
+use super::streams::Streams;
 use crate::entries::{LogEntry, Monitored};
 use crate::schema::monitors;
 
@@ -52,15 +55,32 @@ pub(super) struct PendingMonitors {
     has_readings: bool,
 }
 
+impl SourceReading for Arc<MonitorReading> {
+    fn feed_stream(&self, streams: &mut Streams, _context: &mut StreamContext<'_>) {
+        streams.monitors.feed_reading(self);
+    }
+}
+
+impl RawStream for PendingMonitors {
+    fn start_stream(start: &StreamStart<'_>, _sink: &mut Sink) -> Self {
+        Self::new(start.start_ns, start.setup.plan.window_ns)
+    }
+
+    fn lag_ns(&self) -> u64 {
+        if self.has_readings { WAIT_NS } else { 0 }
+    }
+
+    fn close_bin(&mut self, closing: &mut ClosingBin, context: &mut StreamContext<'_>) {
+        if closing.is_window_end {
+            self.close_window(closing.span.end_ns, &mut context.output);
+        }
+    }
+}
+
 impl PendingMonitors {
     /// Before the first window, which begins at `start_ns`.
     pub(super) const fn new(start_ns: u64, window_ns: u64) -> Self {
         Self { start_ns, window_ns, waiting: VecDeque::new(), has_readings: false }
-    }
-
-    /// How long a tick waits for readings, ns.
-    pub(super) const fn lag_ns(&self) -> u64 {
-        if self.has_readings { WAIT_NS } else { 0 }
     }
 
     /// Takes a reading. Readings are in the order of time.
@@ -156,7 +176,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_reading_is_of_the_window_that_ends_before_it() {
-        let (mut consumer, mut sink) = (Kept::default(), super::super::Sink::default());
+        let (mut consumer, mut sink) = (Kept::default(), Sink::default());
         let mut monitors = PendingMonitors::new(1000, 100);
         assert_eq!(monitors.lag_ns(), 0);
         // One of the window before the first, two of the first, one of the second, and one in the

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
+use super::span::TimeSpan;
 use crate::entries::{DeviceTransfer, MovedSum, Owner};
 use crate::plan::IoDirection;
 
@@ -27,8 +28,16 @@ pub(super) enum TransferFlow {
     Taken,
 }
 
-/// Received and unread data, oldest first: tick, bytes, packets.
-type Unread = VecDeque<(u64, u64, u64)>;
+/// Received and unread data, oldest first.
+type Unread = VecDeque<ReceivedData>;
+
+/// What an interface received in a tick, and no task has read.
+#[derive(Clone, Copy, Debug, Default)]
+struct ReceivedData {
+    tick_end_ns: u64,
+    bytes: u64,
+    packets: u64,
+}
 
 /// The transfers of the ticks that are open.
 #[derive(Debug)]
@@ -46,7 +55,7 @@ pub(super) struct Transfers {
 #[derive(Debug, Default)]
 struct OpenTick {
     direct: MovedSum,
-    received: HashMap<Rc<str>, (u64, u64)>,
+    received: HashMap<Rc<str>, ReceivedData>,
     read_by_tasks: MovedSum,
 }
 
@@ -69,22 +78,24 @@ impl Transfers {
         flow: TransferFlow,
         moved: &DeviceTransfer,
         tick_end_ns: u64,
-        span: Option<(u64, u64)>,
+        span: Option<TimeSpan>,
     ) {
-        let Some((begin, end)) = span.filter(|(begin, end)| begin < end) else {
+        let Some(span) = span.filter(|span| span.begin_ns < span.end_ns) else {
             if tick_end_ns > self.start_ns {
                 self.add_to_tick(flow, moved, tick_end_ns.max(self.closed_ns + self.tick_ns));
             }
             return;
         };
-        let mut from_ns = begin.max(self.start_ns);
-        let mut assigned_bytes = portion_of(moved.bytes, from_ns.min(end) - begin, end - begin);
-        while from_ns < end {
+        let portion =
+            |until_ns: u64| portion_of(moved.bytes, until_ns - span.begin_ns, span.len_ns());
+        let mut from_ns = span.begin_ns.max(self.start_ns);
+        let mut assigned_bytes = portion(from_ns.min(span.end_ns));
+        while from_ns < span.end_ns {
             // The part in closed ticks goes to the first open tick.
-            let until_ns = self.tick_after(from_ns.max(self.closed_ns)).min(end);
-            let bytes = portion_of(moved.bytes, until_ns - begin, end - begin) - assigned_bytes;
+            let until_ns = self.tick_after(from_ns.max(self.closed_ns)).min(span.end_ns);
+            let bytes = portion(until_ns) - assigned_bytes;
             assigned_bytes += bytes;
-            let requests = if until_ns == end { moved.requests } else { 0 };
+            let requests = if until_ns == span.end_ns { moved.requests } else { 0 };
             if bytes > 0 || requests > 0 {
                 let piece = DeviceTransfer { bytes, requests, ..moved.clone() };
                 self.add_to_tick(flow, &piece, self.tick_after((until_ns - 1).max(self.closed_ns)));
@@ -104,9 +115,10 @@ impl Transfers {
             TransferFlow::Direct => open.direct.add_moved(moved),
             TransferFlow::Taken => open.read_by_tasks.add_moved(moved),
             TransferFlow::Received => {
-                let (bytes, packets) = open.received.entry(Rc::clone(&moved.device)).or_default();
-                *bytes += moved.bytes;
-                *packets += moved.requests;
+                let received = open.received.entry(Rc::clone(&moved.device)).or_default();
+                received.tick_end_ns = tick_end_ns;
+                received.bytes += moved.bytes;
+                received.packets += moved.requests;
             }
         }
     }
@@ -116,8 +128,8 @@ impl Transfers {
     pub(super) fn close_tick(&mut self, tick_end_ns: u64, is_last: bool) -> Vec<DeviceTransfer> {
         self.closed_ns = tick_end_ns;
         let mut open = self.open_ticks.remove(&tick_end_ns).unwrap_or_default();
-        for (device, (bytes, packets)) in open.received.drain() {
-            self.unread.entry(device).or_default().push_back((tick_end_ns, bytes, packets));
+        for (device, received) in open.received.drain() {
+            self.unread.entry(device).or_default().push_back(received);
         }
         for mut moved in open.read_by_tasks.take_all() {
             let unread = self.unread.get_mut(&moved.device);
@@ -129,16 +141,14 @@ impl Transfers {
         let unread_limit_ns =
             if is_last { u64::MAX } else { tick_end_ns.saturating_sub(UNREAD_NS) };
         for (device, unread) in &mut self.unread {
-            while let Some((_, bytes, requests)) =
-                unread.pop_front_if(|(time, ..)| *time <= unread_limit_ns)
-            {
-                let (device, owner) = (Rc::clone(device), Owner::Device);
+            let is_due = |received: &mut ReceivedData| received.tick_end_ns <= unread_limit_ns;
+            while let Some(received) = unread.pop_front_if(is_due) {
                 open.direct.add_moved(&DeviceTransfer {
-                    device,
+                    device: Rc::clone(device),
                     direction: IoDirection::Read,
-                    owner,
-                    bytes,
-                    requests,
+                    owner: Owner::Device,
+                    bytes: received.bytes,
+                    requests: received.packets,
                 });
             }
         }
@@ -157,12 +167,12 @@ impl Transfers {
 fn take_unread(unread: &mut Unread, wanted: u64) -> u64 {
     let mut remaining = wanted;
     while remaining > 0
-        && let Some((_, bytes, _)) = unread.front_mut()
+        && let Some(oldest) = unread.front_mut()
     {
-        let chunk = remaining.min(*bytes);
-        *bytes -= chunk;
+        let chunk = remaining.min(oldest.bytes);
+        oldest.bytes -= chunk;
         remaining -= chunk;
-        if *bytes == 0 {
+        if oldest.bytes == 0 {
             unread.pop_front();
         }
     }
@@ -200,7 +210,8 @@ mod tests {
     fn a_request_over_two_ticks_is_spread_by_time() {
         let mut transfers = Transfers::new(TICK, 0);
         let flow = TransferFlow::Direct;
-        transfers.add_transfer(flow, &moved(Owner::Irq(1), 1000), 0, Some((750, 1750)));
+        let span = TimeSpan { begin_ns: 750, end_ns: 1750 };
+        transfers.add_transfer(flow, &moved(Owner::Irq(1), 1000), 0, Some(span));
         assert_eq!(total(&transfers.close_tick(1000, false)), (250, 0));
         assert_eq!(total(&transfers.close_tick(2000, false)), (750, 1));
     }
@@ -240,7 +251,7 @@ mod tests {
             }
             for &(begin, len, bytes) in &requests {
                 let end = begin + len;
-                let span = (len > 0).then_some((begin, end));
+                let span = (len > 0).then_some(TimeSpan { begin_ns: begin, end_ns: end });
                 let boundary = (end / TICK + 1) * TICK;
                 transfers.add_transfer(flow, &moved(Owner::Irq(1), bytes), boundary, span);
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::loss::Ledger;
+use super::span::TimeSpan;
 use crate::schema::loss::Cause;
 
 /// How often the time of an offline CPU is reported, ns. A recording that is killed then has it.
@@ -24,19 +25,19 @@ pub(super) struct OfflineCpus(BTreeMap<u32, OfflineCpu>);
 
 impl OfflineCpus {
     /// Adds `span` to the time of `cpu`, which stays offline.
-    pub(super) fn extend_offline(&mut self, cpu: u32, span: Option<(u64, u64)>) {
-        if let Some((begin, end)) = span {
+    pub(super) fn extend_offline(&mut self, cpu: u32, span: Option<TimeSpan>) {
+        if let Some(TimeSpan { begin_ns, end_ns }) = span {
             let offline_cpu = self.0.entry(cpu).or_insert(OfflineCpu {
-                reported_ns: begin,
-                until_ns: begin,
+                reported_ns: begin_ns,
+                until_ns: begin_ns,
                 is_new: true,
             });
-            offline_cpu.until_ns = end;
+            offline_cpu.until_ns = end_ns;
         }
     }
 
     /// Adds `span` to the time of `cpu`, which is back online.
-    pub(super) fn end_offline(&mut self, cpu: u32, span: Option<(u64, u64)>, ledger: &mut Ledger) {
+    pub(super) fn end_offline(&mut self, cpu: u32, span: Option<TimeSpan>, ledger: &mut Ledger) {
         self.extend_offline(cpu, span);
         if let Some(mut offline_cpu) = self.0.remove(&cpu) {
             offline_cpu.report_loss(cpu, ledger);

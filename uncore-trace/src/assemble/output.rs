@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::readers;
+use super::reading_log::{ReadingColumns, ReadingLog};
 use super::sink::Sink;
 use crate::entries::{CounterReading, LogConsumer, LogEntry, Owner, OwnerFields};
 use crate::schema::cgroups::CgroupNames;
@@ -39,12 +39,12 @@ impl EntryOutput<'_> {
     }
 }
 
-impl readers::ReadingLog for EntryOutput<'_> {
+impl ReadingLog for EntryOutput<'_> {
     fn open_tick(&self) -> u64 {
         self.consumer.open_tick()
     }
 
-    fn log_readings(&mut self, readings: &[CounterReading], row: &readers::ReadingColumns<'_>) {
+    fn log_readings(&mut self, readings: &[CounterReading], row: &ReadingColumns<'_>) {
         for reading in readings {
             self.log_entry(LogEntry::Reading(*reading));
         }
@@ -63,7 +63,7 @@ impl readers::ReadingLog for EntryOutput<'_> {
 fn table_row<'a>(
     reading: &CounterReading,
     owner: &'a OwnerFields<'_>,
-    row: &readers::ReadingColumns<'_>,
+    row: &ReadingColumns<'_>,
 ) -> readings::Row<'a> {
     let (value, error) = match reading.value {
         Ok(value) => (Some(value), None),
@@ -137,7 +137,7 @@ mod tests {
             owner: None,
         };
         let width = |width_ns| {
-            let row = readers::ReadingColumns { width_ns, ..readers::ReadingColumns::default() };
+            let row = ReadingColumns { width_ns, ..ReadingColumns::default() };
             table_row(&reading, &OwnerFields::default(), &row).width_ns
         };
         assert_eq!([1500, 3_000_000_000, u64::MAX].map(width), [1500, i32::MAX, i32::MAX]);

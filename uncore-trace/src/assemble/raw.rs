@@ -1,12 +1,11 @@
 //! Rows of the raw tables that say who used the CPUs.
 
 use super::sink::Sink;
-use super::span::TimelineSpan;
 use crate::assemble::cpu::CpuBin;
-use crate::drain::{CpuContext, RunRecord};
+use crate::drain::CpuContext;
 use crate::entries::{Owner, OwnerFields, softirq_label};
 use crate::identity::irqs::IrqNames;
-use crate::schema::{irqs, owner, runtime, slices};
+use crate::schema::{irqs, owner, runtime};
 
 /// Writes the rows of one bin of one CPU. `owners` are those of the bin's tasks, in order. The
 /// times of the rows sum to the length of the bin.
@@ -76,33 +75,5 @@ pub(super) fn append_usage_rows(
             ns: irq.ns as i64,
             count: irq.count as i32,
         });
-    }
-}
-
-/// Writes a row for each slice of a record that ends within `span`. Slices that were not combined
-/// follow one another without gaps from the record's begin to its end.
-pub(super) fn append_slice_rows(
-    run: &RunRecord,
-    span: &TimelineSpan,
-    builder: &mut slices::Builder,
-) {
-    let mut begin_ns = run.begin_ns;
-    for slot in &run.slots {
-        let end_ns = begin_ns + slot.wall_ns;
-        if !span.contains_time(end_ns) {
-            begin_ns = end_ns;
-            continue;
-        }
-        builder.append(&slices::Row {
-            cpu: run.cpu as i32,
-            begin_ns: begin_ns as i64,
-            end_ns: end_ns as i64,
-            tid: slot.task.tid as i32,
-            pid: slot.task.pid as i32,
-            comm: &slot.task.comm.to_text(),
-            cgroup_id: slot.task.cgroup_id,
-            irq_ns: slot.irq_ns as i64,
-        });
-        begin_ns = end_ns;
     }
 }

@@ -4,72 +4,26 @@
 //! A counter is not tied to a CPU: when its reader goes offline, another CPU reads it. The first
 //! slot of a sample identifies its counters.
 
+mod counter;
+mod reader_cpu;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem;
 use std::rc::Rc;
 
+pub(super) use self::counter::SampleOwner;
+use self::counter::{CounterProgress, EntryLimits, ObservedCount, logged_value};
+use self::reader_cpu::{CounterSet, ReaderCpu, Slots};
 use super::loss::Ledger;
+use super::reading_log::{ReadingColumns, ReadingLog};
+use super::span::TickTime;
 use crate::count::Count;
-use crate::drain::{self, SampleRecord, TaskIdentity};
-use crate::entries::{
-    CounterReading, CounterValue, Owner, RAN_GUEST, ReadingTrigger, STANDS_STILL,
-};
-use crate::open::{CpuSetChange, Layout, StopCause, Stopped};
+use crate::drain::{self, SampleRecord};
+use crate::entries::{Owner, RAN_GUEST, ReadingTrigger, STANDS_STILL};
+use crate::open::{CpuSetChange, Layout, PlacedCounter, StopCause, Stopped};
 use crate::plan::{Counter, Plan};
 use crate::schema::loss::Cause;
 use crate::schema::readings;
-
-/// The counters of a sample, and the count to add to each reading.
-type Slots = Rc<[(u32, Count)]>;
-
-/// A set of counters that a CPU reads or has read.
-#[derive(Debug)]
-struct CounterSet {
-    /// The first slot.
-    first_slot: u32,
-    slots: Slots,
-    /// How many of the counters are read at every context switch; these come first.
-    at_switch: usize,
-    /// The place of the first counter that other CPUs read too.
-    first_shared: usize,
-    /// These CPUs.
-    other_cpus: Vec<u32>,
-}
-
-/// One reader CPU.
-#[derive(Debug, Default)]
-struct ReaderCpu {
-    cpu: u32,
-    /// The current set of counters, and the set before the last change.
-    sets: Vec<CounterSet>,
-    /// Whether the CPU reads counters now.
-    is_active: bool,
-    /// The tick after its last reading.
-    next_tick: Option<u64>,
-    /// Sequence number of its last sample.
-    sequence: Option<u64>,
-    /// CPUs whose counters it took over, with the first tick that they did not read.
-    inherited_from: Vec<(u32, u64)>,
-}
-
-/// A counter and its latest entry.
-#[derive(Debug, Default)]
-struct CounterProgress {
-    /// The CPU on which the plan reads it.
-    cpu: u32,
-    /// Whether it counts that CPU only.
-    per_cpu: bool,
-    /// Whether it is a witness that does not count virtual machines.
-    is_blind: bool,
-    /// Time and tick of its latest entry.
-    latest_entry: (u64, u64),
-    /// CPU and trigger of that entry.
-    last_from: Option<(u32, ReadingTrigger)>,
-    /// Time, ns, at which it stopped and why, unless it has started again.
-    stopped: Option<(u64, StopCause)>,
-    /// Tick and time enabled of the timer's last successful reading.
-    last_read: Option<(u64, u64)>,
-}
 
 /// All reader CPUs.
 #[derive(Debug)]
@@ -83,34 +37,6 @@ pub(super) struct Readers {
     is_astray: bool,
 }
 
-/// The destination of entries.
-pub(super) trait ReadingLog {
-    /// The first tick that has not ended.
-    fn open_tick(&self) -> u64;
-    /// Logs the readings of one sample. Those that have an owner have the same one.
-    fn log_readings(&mut self, readings: &[CounterReading], row: &ReadingColumns<'_>);
-}
-
-/// Columns of `readings` that the entry does not have.
-#[derive(Debug, Default)]
-pub(super) struct ReadingColumns<'a> {
-    /// Name of what triggered the reading.
-    pub trigger: &'static str,
-    /// Duration of the sample, ns.
-    pub width_ns: u64,
-    /// The task that was on the CPU.
-    pub task: Option<&'a TaskIdentity>,
-}
-
-/// Limits on the time and tick of the next entry.
-#[derive(Clone, Copy, Debug)]
-struct EntryLimits {
-    /// The first tick that has not ended.
-    open_tick: u64,
-    /// Whether its time is that of a sample. Other entries are moved behind the latest entry.
-    is_sample: bool,
-}
-
 impl Readers {
     /// The opened counters, before their first reading.
     pub(super) fn new(
@@ -122,7 +48,8 @@ impl Readers {
         let counters = plan.counters.iter().map(|counter| {
             let &Counter { id, cpu, per_cpu, .. } = counter;
             let is_blind = counter.is_blind_witness();
-            let start = CounterProgress { cpu, per_cpu, is_blind, ..CounterProgress::default() };
+            let start =
+                CounterProgress { id, cpu, per_cpu, is_blind, ..CounterProgress::default() };
             opened.contains(&id).then_some(start)
         });
         let mut readers = Self {
@@ -149,16 +76,9 @@ impl Readers {
             reader.is_active = layouts.contains_key(&reader.cpu);
         }
         for (&cpu, layout) in layouts {
-            let slots = layout.counters.iter().map(|placed| (placed.id, placed.base));
             let reader = self.cpus.entry(cpu).or_default();
             (reader.cpu, reader.is_active) = (cpu, true);
-            reader.sets.push(CounterSet {
-                first_slot: layout.first_slot,
-                slots: slots.collect(),
-                at_switch: layout.at_switch as usize,
-                first_shared: layout.first_shared(),
-                other_cpus: layout.other_cpus.clone(),
-            });
+            reader.sets.push(CounterSet::from_layout(layout));
         }
     }
 
@@ -187,11 +107,12 @@ impl Readers {
         log: &mut impl ReadingLog,
     ) {
         let tick = self.stop_tick.unwrap_or(now_ns / self.tick_ns);
+        let stop = TickTime { tick, time_ns: now_ns };
         let readers: HashMap<u32, u32> = self.placed_counters().collect();
         for &(id, count) in counts {
             let planned = self.counter_progress(id).map(|counter| counter.cpu);
             if let Some(cpu) = readers.get(&id).copied().or(planned) {
-                self.stop_counter((id, count, StopCause::Purpose), cpu, (tick, now_ns), log);
+                self.stop_counter(&Stopped { id, count, why: StopCause::Purpose }, cpu, stop, log);
             }
         }
     }
@@ -232,19 +153,20 @@ impl Readers {
     /// any.
     fn log_stopped(
         &mut self,
-        &Stopped { id, count, why }: &Stopped,
+        stopped: &Stopped,
         reader: Option<u32>,
         now_ns: u64,
         ledger: &mut Ledger,
         log: &mut impl ReadingLog,
     ) {
+        let &Stopped { id, why, .. } = stopped;
         let Some(planned) = self.counter_progress(id).map(|counter| counter.cpu) else {
             return;
         };
         let next_tick = reader.and_then(|cpu| self.cpus.get(&cpu)?.next_tick);
         let cpu = reader.unwrap_or(planned);
         let tick = next_tick.unwrap_or(now_ns / self.tick_ns);
-        self.stop_counter((id, count, why), cpu, (tick, now_ns), log);
+        self.stop_counter(stopped, cpu, TickTime { tick, time_ns: now_ns }, log);
         // A counter that was read at the end of the recording has no missing time.
         let is_over =
             next_tick.zip(self.stop_tick).is_some_and(|(unread_tick, stop)| unread_tick > stop);
@@ -256,34 +178,29 @@ impl Readers {
     /// Logs that a counter was stopped on purpose; `reader` is the CPU that read it, if any.
     fn log_retired(
         &mut self,
-        &Stopped { id, count, why }: &Stopped,
+        stopped: &Stopped,
         reader: Option<u32>,
         now_ns: u64,
         log: &mut impl ReadingLog,
     ) {
-        if let Some(planned) = self.counter_progress(id).map(|counter| counter.cpu) {
-            let tick = now_ns / self.tick_ns;
-            self.stop_counter((id, count, why), reader.unwrap_or(planned), (tick, now_ns), log);
+        if let Some(planned) = self.counter_progress(stopped.id).map(|counter| counter.cpu) {
+            let stop = TickTime { tick: now_ns / self.tick_ns, time_ns: now_ns };
+            self.stop_counter(stopped, reader.unwrap_or(planned), stop, log);
         }
     }
 
     fn stop_counter(
         &mut self,
-        (id, count, why): (u32, Count, StopCause),
+        &Stopped { id, count, why }: &Stopped,
         cpu: u32,
-        (tick, now_ns): (u64, u64),
+        stop: TickTime,
         log: &mut impl ReadingLog,
     ) {
-        let value = Ok(logged_value(count));
-        self.log_start_or_stop(
-            id,
-            cpu,
-            (tick, now_ns),
-            (ReadingTrigger::Stop, value, readings::STOP),
-            log,
-        );
+        let (trigger, value) = (ReadingTrigger::Stop, Ok(logged_value(count)));
+        let observed = ObservedCount { trigger, value, owner: None };
+        self.log_start_or_stop(id, cpu, stop, observed, readings::STOP, log);
         if let Some(counter) = self.counter_progress(id) {
-            counter.stopped = Some((now_ns, why));
+            counter.stopped = Some((stop.time_ns, why));
         }
     }
 
@@ -305,14 +222,10 @@ impl Readers {
         if stopped.is_none() && old_cpu == Some(cpu) {
             return;
         }
-        let tick = now_ns / self.tick_ns;
-        self.log_start_or_stop(
-            id,
-            cpu,
-            (tick, now_ns),
-            (ReadingTrigger::Start, Err(0), readings::START),
-            log,
-        );
+        let start = TickTime { tick: now_ns / self.tick_ns, time_ns: now_ns };
+        let (trigger, value) = (ReadingTrigger::Start, Err(0));
+        let observed = ObservedCount { trigger, value, owner: None };
+        self.log_start_or_stop(id, cpu, start, observed, readings::START, log);
         if let Some((since, why)) = stopped {
             if let Some(counter) = self.counter_progress(id) {
                 counter.last_read = None;
@@ -323,7 +236,7 @@ impl Readers {
         // A counter that had no reader for a while continues from the CPU of its plan.
         let from_cpu = old_cpu.unwrap_or(planned);
         let next_tick = self.cpus.get(&from_cpu).and_then(|from_reader| from_reader.next_tick);
-        let since_tick = next_tick.unwrap_or(tick);
+        let since_tick = next_tick.unwrap_or(start.tick);
         if let Some(reader) = self.cpus.get_mut(&cpu)
             && !reader.inherited_from.contains(&(from_cpu, since_tick))
         {
@@ -337,7 +250,7 @@ impl Readers {
         active.flat_map(|reader| {
             let slots = reader.sets.last().map(|set| Rc::clone(&set.slots));
             let ids: Vec<u32> =
-                slots.iter().flat_map(|slots| slots.iter().map(|slot| slot.0)).collect();
+                slots.iter().flat_map(|slots| slots.iter().map(|placed| placed.id)).collect();
             ids.into_iter().map(move |id| (id, reader.cpu))
         })
     }
@@ -360,16 +273,11 @@ impl Readers {
         if let Some(known) = self.known_set(sample) {
             return Some((Rc::clone(&known.slots), known.at_switch));
         }
-        let matches_sample = |set: &&CounterSet| {
-            let first_shared_slot = set.first_slot as usize + set.first_shared;
-            let len = set.slots.len().saturating_sub(set.first_shared);
-            first_shared_slot == sample.first_slot as usize
-                && len == sample.readings.len()
-                && set.other_cpus.contains(&sample.cpu)
-        };
+        if sample.trigger != drain::SampleTrigger::Sched {
+            return None;
+        }
         let mut sets = self.cpus.values().flat_map(|reader| reader.sets.iter().rev());
-        let set =
-            sets.find(matches_sample).filter(|_| sample.trigger == drain::SampleTrigger::Sched)?;
+        let set = sets.find(|set| set.is_shared_part(sample))?;
         Some((set.slots.iter().skip(set.first_shared).copied().collect(), 0))
     }
 
@@ -380,11 +288,11 @@ impl Readers {
     }
 
     /// Logs a sample. Counts of counters that are read at every context switch, since the previous
-    /// sample, belong to `owner`, which runs a virtual machine if `ran_guest`.
+    /// sample, belong to `sample_owner`.
     pub(super) fn log_sample(
         &mut self,
         sample: &SampleRecord,
-        (owner, ran_guest): (Option<Owner>, bool),
+        sample_owner: SampleOwner,
         ledger: &mut Ledger,
         log: &mut impl ReadingLog,
     ) {
@@ -410,6 +318,7 @@ impl Readers {
         if lost > 0 {
             ledger.add_loss(Cause::LostSample, sample.begin_ns, 0, Some(sample.cpu), None, lost);
         }
+        let SampleOwner { owner, ran_guest } = sample_owner;
         let owner = owner.map(|owner| if lost > 0 { Owner::Unattributed } else { owner });
         let is_tick = sample.trigger == drain::SampleTrigger::Timer;
         if is_tick {
@@ -422,14 +331,20 @@ impl Readers {
         };
         let trigger = if is_tick { ReadingTrigger::Timer } else { ReadingTrigger::Event };
         let limits = EntryLimits { open_tick: log.open_tick(), is_sample: true };
+        let read_at = TickTime { tick, time_ns: sample.begin_ns };
         let mut readings = Vec::with_capacity(slots.len());
-        for (slot_index, (&(id, base), reading)) in slots.iter().zip(&sample.readings).enumerate() {
+        for (slot_index, (&PlacedCounter { id, base }, reading)) in
+            slots.iter().zip(&sample.readings).enumerate()
+        {
             let is_blind =
                 ran_guest && self.counter_progress(id).is_some_and(|progress| progress.is_blind);
             let value = match *reading {
                 drain::RawReading::Counted { .. } if is_blind => Err(RAN_GUEST),
                 drain::RawReading::Counted { enabled, .. }
-                    if is_tick && self.stands_still(id, tick, enabled) =>
+                    if is_tick
+                        && self
+                            .counter_progress(id)
+                            .is_some_and(|counter| counter.stands_still(tick, enabled)) =>
                 {
                     self.is_astray = true;
                     Err(STANDS_STILL)
@@ -446,29 +361,15 @@ impl Readers {
                 }
             };
             let owner = owner.filter(|_| slot_index < at_switch);
-            let tick_and_time = (tick, sample.begin_ns);
-            readings.extend(self.make_reading(
-                id,
-                sample.cpu,
-                tick_and_time,
-                (trigger, value, owner),
-                limits,
-            ));
+            let observed = ObservedCount { trigger, value, owner };
+            let progress = self.counter_progress(id);
+            readings.extend(
+                progress.and_then(|progress| {
+                    progress.make_reading(sample.cpu, read_at, observed, limits)
+                }),
+            );
         }
         log.log_readings(&readings, &row);
-    }
-
-    /// Whether the counter did not count since the tick before. The time enabled of a counter that
-    /// counts increases, also while the counter is multiplexed out.
-    fn stands_still(&mut self, id: u32, tick: u64, enabled: u64) -> bool {
-        let Some(counter) = self.counter_progress(id).filter(|counter| !counter.per_cpu) else {
-            return false;
-        };
-        let previous = counter.last_read.replace((tick, enabled));
-        enabled > 0
-            && previous.is_some_and(|(last_tick, enabled_before)| {
-                last_tick < tick && enabled_before == enabled
-            })
     }
 
     /// Logs that a counter stops or starts; `row_trigger` is the trigger of the row.
@@ -476,75 +377,19 @@ impl Readers {
         &mut self,
         counter: u32,
         cpu: u32,
-        tick_and_time: (u64, u64),
-        (trigger, value, row_trigger): (ReadingTrigger, Result<CounterValue, i32>, &'static str),
+        read_at: TickTime,
+        observed: ObservedCount,
+        row_trigger: &'static str,
         log: &mut impl ReadingLog,
     ) {
         let limits = EntryLimits { open_tick: log.open_tick(), is_sample: false };
+        let progress = self.counter_progress(counter);
         let reading =
-            self.make_reading(counter, cpu, tick_and_time, (trigger, value, None), limits);
+            progress.and_then(|progress| progress.make_reading(cpu, read_at, observed, limits));
         log.log_readings(
             reading.as_slice(),
             &ReadingColumns { trigger: row_trigger, ..ReadingColumns::default() },
         );
-    }
-
-    /// The entry of a reading, in a tick that has not ended; `None` if a newer entry includes all
-    /// of its count.
-    fn make_reading(
-        &mut self,
-        counter: u32,
-        cpu: u32,
-        (tick, time_ns): (u64, u64),
-        (trigger, value, owner): (ReadingTrigger, Result<CounterValue, i32>, Option<Owner>),
-        limits: EntryLimits,
-    ) -> Option<CounterReading> {
-        let progress = self.counter_progress(counter)?;
-        let ((last_time, last_tick), last_from) = (progress.latest_entry, progress.last_from);
-        // `readings` is sorted by time, so two entries of a counter need different times. A tick's
-        // reading may arrive after that of another CPU, from another ring.
-        let after_another = last_from.is_some_and(|(last_cpu, last_trigger)| {
-            last_cpu != cpu && last_trigger == ReadingTrigger::Event
-        });
-        let moves = !limits.is_sample || trigger == ReadingTrigger::Timer && after_another;
-        let logged_ns = if moves { time_ns.max(last_time + 1) } else { time_ns };
-        if logged_ns <= last_time || progress.stopped.is_some() {
-            return None;
-        }
-        let tick = tick.max(limits.open_tick).max(last_tick);
-        (progress.latest_entry, progress.last_from) = ((logged_ns, tick), Some((cpu, trigger)));
-        Some(CounterReading { tick, time: logged_ns, counter, cpu, trigger, value, owner })
-    }
-}
-
-/// A count as it is logged. Where enabled and running are almost equal they are made equal: the low
-/// bits are noise of the kernel's clock.
-fn logged_value(count: Count) -> CounterValue {
-    let times = readings::stored_times(count.enabled, count.running);
-    CounterValue { value: count.value, times: times.0.zip(times.1) }
-}
-
-impl ReaderCpu {
-    /// Notes that a tick arrived, and enters the missing ticks before it.
-    fn note_tick(
-        &mut self,
-        tick: u64,
-        tick_ns: u64,
-        stop_tick: Option<u64>,
-        time_ns: u64,
-        ledger: &mut Ledger,
-    ) {
-        for (cpu, since_tick) in self.inherited_from.drain(..) {
-            let missing = tick.saturating_sub(since_tick);
-            ledger.add_reader_move(time_ns, cpu, self.cpu, missing, tick_ns);
-        }
-        let expected = self.next_tick.unwrap_or(tick);
-        if tick > expected && stop_tick.is_none_or(|stop| expected <= stop) {
-            let missing = tick - expected;
-            let span_ns = missing * tick_ns;
-            ledger.add_loss(Cause::LateTick, time_ns, span_ns, Some(self.cpu), None, missing);
-        }
-        self.next_tick = Some(expected.max(tick + 1));
     }
 }
 

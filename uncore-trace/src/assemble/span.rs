@@ -1,4 +1,29 @@
-//! The time span of a time line, from its first tick to its last.
+//! Spans of time, and the span of a time line from its first tick to its last.
+
+/// A span of time on `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeSpan {
+    /// Its begin, ns.
+    pub begin_ns: u64,
+    /// Its end, ns.
+    pub end_ns: u64,
+}
+
+impl TimeSpan {
+    /// Its length, ns.
+    pub const fn len_ns(self) -> u64 {
+        self.end_ns - self.begin_ns
+    }
+}
+
+/// A tick, and a time in it or at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TickTime {
+    /// The tick.
+    pub tick: u64,
+    /// The time, ns on `CLOCK_MONOTONIC`.
+    pub time_ns: u64,
+}
 
 /// The time span of a time line; its ticks end within it.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +39,12 @@ impl TimelineSpan {
     /// exactly one of the time lines that meet there.
     pub(super) fn contains_time(&self, time_ns: u64) -> bool {
         self.start_ns < time_ns && self.stop_ns.is_none_or(|stop| time_ns <= stop)
+    }
+
+    /// Whether an event at `time_ns` is after the last tick. One from before the first tick may
+    /// say what goes on in it.
+    pub(super) fn ended_before(&self, time_ns: u64) -> bool {
+        self.stop_ns.is_some_and(|stop| time_ns > stop)
     }
 
     /// Whether a part of `begin_ns` to `end_ns` lies in the span.

@@ -15,8 +15,12 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
+use super::io::BinTransfers;
 use super::loss::Ledger;
-use super::readers::{ReadingColumns, ReadingLog};
+use super::reading_log::{ReadingColumns, ReadingLog};
+use super::sink::Sink;
+use super::stream::{ClosingBin, RawStream, SourceReading, StreamContext, StreamStart};
+use super::streams::Streams;
 use crate::entries::{CounterReading, CounterValue, DeviceTransfer, ReadingTrigger};
 use crate::open::{StatisticsSample, StopCause};
 use crate::plan::{IoDirection, Plan};
@@ -90,6 +94,30 @@ struct Unseen {
     recent: VecDeque<(u64, i64)>,
 }
 
+impl SourceReading for StatisticsSample {
+    fn feed_stream(&self, streams: &mut Streams, _context: &mut StreamContext<'_>) {
+        streams.statistics.feed_reading(self);
+    }
+}
+
+impl RawStream for StatisticCounters {
+    fn start_stream(start: &StreamStart<'_>, _sink: &mut Sink) -> Self {
+        Self::new(start.setup.plan, start.setup.opened)
+    }
+
+    /// The last bin of a window is counted before the counts at the end of the window are logged.
+    fn close_bin(&mut self, closing: &mut ClosingBin, context: &mut StreamContext<'_>) {
+        let end_ns = closing.span.end_ns;
+        if let Some(transfers) = &closing.transfers {
+            self.close_tick(end_ns, transfers);
+        }
+        if closing.is_window_end {
+            let StreamContext { output, ledger, .. } = context;
+            self.log_counts(end_ns, ledger, output);
+        }
+    }
+}
+
 impl StatisticCounters {
     /// Before the first tick. `opened` has the ids of the open counters.
     pub(super) fn new(plan: &Plan, opened: &HashSet<u32>) -> Self {
@@ -119,26 +147,20 @@ impl StatisticCounters {
         }
     }
 
-    /// Closes the tick that ends at `end_ns`. `completed` are the bytes that ended in it, `moved`
-    /// those of its entries.
-    pub(super) fn close_tick(
-        &mut self,
-        end_ns: u64,
-        completed: &Completed,
-        moved: &[DeviceTransfer],
-    ) {
+    /// Counts what was transferred in the tick that ends at `end_ns`.
+    fn close_tick(&mut self, end_ns: u64, transfers: &BinTransfers) {
         if self.counters.is_empty() {
             return;
         }
         let completed_before: Vec<u64> =
             self.counters.iter().map(|counter| counter.completed).collect();
         for counter in &mut self.counters {
-            counter.completed += completed.get(&counter.key).copied().unwrap_or_default();
+            counter.completed += transfers.completed.get(&counter.key).copied().unwrap_or_default();
             let (device, direction) = &counter.key;
             let is_of_counter =
                 |moved: &&DeviceTransfer| moved.direction == *direction && moved.device == *device;
-            counter.logged +=
-                moved.iter().filter(is_of_counter).map(|moved| moved.bytes).sum::<u64>();
+            let moved = transfers.moved.iter().filter(is_of_counter);
+            counter.logged += moved.map(|moved| moved.bytes).sum::<u64>();
         }
         while let Some(sampled) = self.waiting.pop_front_if(|sampled| sampled.time_ns < end_ns) {
             for (counter, previous) in self.counters.iter_mut().zip(&completed_before) {
@@ -157,12 +179,7 @@ impl StatisticCounters {
 
     /// Logs the counts at the end of the tick that was closed last, at `end_ns`. Each counter that
     /// could not be read stops here.
-    pub(super) fn log_counts(
-        &mut self,
-        end_ns: u64,
-        ledger: &mut Ledger,
-        log: &mut impl ReadingLog,
-    ) {
+    fn log_counts(&mut self, end_ns: u64, ledger: &mut Ledger, log: &mut impl ReadingLog) {
         let tick = end_ns / self.tick_ns;
         let (mut read, mut stopped) = (Vec::new(), Vec::new());
         for device_counter in &mut self.counters {
@@ -316,7 +333,8 @@ mod tests {
                 bytes,
                 requests: 1,
             };
-            statistics.close_tick(end, &Completed::from([(key.clone(), bytes)]), &[entry]);
+            let completed = Completed::from([(key.clone(), bytes)]);
+            statistics.close_tick(end, &BinTransfers { completed, moved: vec![entry] });
             let its = &statistics.counters[0];
             counts.push(its.logged + its.unseen.byte_count());
         }

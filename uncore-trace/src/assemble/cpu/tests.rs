@@ -3,7 +3,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::drain::{CgroupChange, CgroupRecord};
+use crate::drain::{CgroupChange, CgroupRecord, CpuContext};
 use crate::identity::cgroups::Cgroups;
 
 fn names() -> TaskNames {
@@ -32,6 +32,10 @@ fn peek(run: RunRecord) -> Peek {
     Peek { run, next_tid: 0, irqs: Vec::new(), io: None }
 }
 
+fn span(begin_ns: u64, end_ns: u64) -> TimeSpan {
+    TimeSpan { begin_ns, end_ns }
+}
+
 fn total(bin: &CpuBin) -> u64 {
     let tasks: u64 = bin.tasks.iter().map(|task| task.wall_ns).sum();
     tasks + bin.irq_ns(false) + bin.irq_ns(true) + bin.unknown_ns
@@ -49,13 +53,13 @@ fn time_offline_is_nobodys() {
     };
     assert_eq!(track.go_offline(Some(&peek(run))), None);
     assert!(track.is_offline());
-    assert_eq!(track.add_offline_until(1200), Some((1050, 1200)));
+    assert_eq!(track.add_offline_until(1200), Some(span(1050, 1200)));
     let bins = [track.close_first_bin(1100), track.close_first_bin(1200)];
     assert_eq!(bins.iter().map(|bin| bin.offline_ns).collect::<Vec<_>>(), [50, 100]);
     assert!(bins.iter().all(|bin| bin.unknown_ns == 0 && bin.excess_ns == 0), "{bins:?}");
     assert!(track.saw_switch(), "its records may be on their way");
     assert!(!track.saw_switch());
-    assert_eq!(track.come_online(1230), Some((1200, 1230)));
+    assert_eq!(track.come_online(1230), Some(span(1200, 1230)));
     assert!(!track.is_offline());
     let run = RunRecord {
         cpu: 0,
@@ -79,8 +83,8 @@ fn what_was_lost_before_a_cpu_went_offline_is_a_gap() {
         end: 1050,
         slots: vec![slot(1, 20, 0)],
     };
-    assert_eq!(track.go_offline(Some(&peek(run))), Some((1000, 1030)));
-    assert_eq!(track.add_offline_until(1100), Some((1050, 1100)));
+    assert_eq!(track.go_offline(Some(&peek(run))), Some(span(1000, 1030)));
+    assert_eq!(track.add_offline_until(1100), Some(span(1050, 1100)));
     let bin = track.close_first_bin(1100);
     assert_eq!((bin.unknown_ns, bin.offline_ns, total(&bin)), (30, 50, 50));
 }
@@ -94,7 +98,7 @@ fn an_old_state_or_one_after_the_end_says_nothing_of_a_cpu_that_went_offline() {
         let state = peek(RunRecord { cpu: 0, begin_ns: begin, last_slot_begin: end, end, slots });
         assert_eq!(track.go_offline(Some(&state)), None);
         assert_eq!(track.accounted_until(), 1000);
-        assert_eq!(track.add_offline_until(1200), Some((1000, 1100)));
+        assert_eq!(track.add_offline_until(1200), Some(span(1000, 1100)));
         assert_eq!(track.add_offline_until(1200), None);
         let bin = track.close_first_bin(1100);
         assert_eq!((bin.offline_ns, bin.unknown_ns, bin.tasks.len()), (100, 0, 0));
@@ -267,7 +271,7 @@ fn memory_does_not_grow_with_the_time_that_passed() {
         &RunRecord { cpu: 0, begin_ns: begin, last_slot_begin: begin, end, slots },
         &mut names(),
     );
-    assert_eq!(gap, Some((0, MINUTE)));
+    assert_eq!(gap, Some(span(0, MINUTE)));
     let slots = vec![slot(2, MS / 4, 0)];
     let (begin, end) = (end, end + MS / 4);
     track.add_run(
@@ -300,7 +304,7 @@ fn a_lost_record_before_a_peek_is_a_gap() {
         slots: vec![slot(1, 20, 0)],
     };
     let gap = track.add_peek(&peek(run), &task(2), 1100, &mut names());
-    assert_eq!((gap, track.close_first_bin(1100).unknown_ns), (Some((1000, 1030)), 30));
+    assert_eq!((gap, track.close_first_bin(1100).unknown_ns), (Some(span(1000, 1030)), 30));
 }
 
 /// A slice in one bin keeps its own interrupt time.
@@ -367,7 +371,7 @@ fn a_record_of_no_time_is_of_nobody() {
         end: 1050,
         slots: vec![slot(1, 0, 0)],
     };
-    assert_eq!(track.add_run(&run, &mut names()), Some((1000, 1050)));
+    assert_eq!(track.add_run(&run, &mut names()), Some(span(1000, 1050)));
     let bin = track.close_first_bin(1100);
     assert_eq!((bin.tasks.len(), bin.unknown_ns), (0, 100));
 }
@@ -382,9 +386,9 @@ fn slots_that_were_combined_over_the_end_of_a_bin_are_unknown_time() {
         end: 1150,
         slots: vec![slot(1, 100, 0)],
     };
-    let bins = |take: &dyn Fn(&mut CpuTrack) -> Option<(u64, u64)>| {
+    let bins = |take: &dyn Fn(&mut CpuTrack) -> Option<TimeSpan>| {
         let mut track = CpuTrack::new(1000, 100);
-        assert_eq!(take(&mut track), Some((1000, 1050)));
+        assert_eq!(take(&mut track), Some(span(1000, 1050)));
         let bins = [track.close_first_bin(1100), track.close_first_bin(1200)];
         bins.map(|bin| (total(&bin), bin.excess_ns, bin.tasks.len()))
     };
@@ -407,7 +411,7 @@ fn a_lost_record_is_a_gap_and_unknown_time() {
         end: 1100,
         slots: vec![slot(1, 20, 0)],
     };
-    assert_eq!(track.add_run(&run, &mut names()), Some((1000, 1080)));
+    assert_eq!(track.add_run(&run, &mut names()), Some(span(1000, 1080)));
     assert_eq!(track.close_first_bin(1100).unknown_ns, 80);
 }
 
@@ -421,7 +425,7 @@ fn interrupts_of_lost_slices_are_of_the_unknown_time() {
         end: 1100,
         slots: vec![slot(1, 40, 5)],
     };
-    assert_eq!(track.add_run(&run, &mut names()), Some((1000, 1060)));
+    assert_eq!(track.add_run(&run, &mut names()), Some(span(1000, 1060)));
     let slots = vec![IrqTime { source: CpuContext::Irq(9), ns: 25, count: 2 }];
     track.add_irq_record(IrqRecord { cpu: 0, boundary: 1100, span: None, slots });
     let bin = track.close_first_bin(1100);

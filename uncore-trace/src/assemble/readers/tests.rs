@@ -1,7 +1,6 @@
 use super::*;
-use crate::drain::CpuContext;
-use crate::entries::STANDS_STILL;
-use crate::open::PlacedCounter;
+use crate::drain::{CpuContext, TaskIdentity};
+use crate::entries::{CounterReading, STANDS_STILL};
 
 const TICK: u64 = 1_000_000;
 
@@ -63,12 +62,22 @@ fn sample(tick: u64, value: u64, enabled: u64) -> SampleRecord {
 fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
     let (mut readers, mut ledger, mut log) = (readers(), Ledger::default(), Logged::default());
     for (tick, value, enabled) in [(1, 100, TICK), (2, 130, 2 * TICK), (3, 150, 2 * TICK + 5)] {
-        readers.log_sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
+        readers.log_sample(
+            &sample(tick, value, enabled),
+            SampleOwner::default(),
+            &mut ledger,
+            &mut log,
+        );
     }
     assert!(!readers.take_is_astray());
     // The kernel has removed the event from its PMU.
     for tick in [4, 5] {
-        readers.log_sample(&sample(tick, 150, 2 * TICK + 5), (None, false), &mut ledger, &mut log);
+        readers.log_sample(
+            &sample(tick, 150, 2 * TICK + 5),
+            SampleOwner::default(),
+            &mut ledger,
+            &mut log,
+        );
     }
     assert!(readers.take_is_astray());
     let count = Count { value: 150, enabled: 2 * TICK + 5, running: 2 * TICK + 5 };
@@ -78,7 +87,12 @@ fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
     let back = CpuSetChange { layouts: Some(layouts(count)), ..CpuSetChange::default() };
     readers.apply_change(&back, 10 * TICK, &mut ledger, &mut log);
     for (tick, value, enabled) in [(11, 7, TICK), (12, 9, 2 * TICK)] {
-        readers.log_sample(&sample(tick, value, enabled), (None, false), &mut ledger, &mut log);
+        readers.log_sample(
+            &sample(tick, value, enabled),
+            SampleOwner::default(),
+            &mut ledger,
+            &mut log,
+        );
     }
     assert!(!readers.take_is_astray());
     let timer = |value| (ReadingTrigger::Timer, value);
@@ -105,7 +119,12 @@ fn a_witness_that_counts_no_guests_does_not_say_what_a_virtual_machine_did() {
         let mut log = Logged::default();
         for (tick, ran_guest) in [(1, false), (2, true), (3, false)] {
             let sample = sample(tick, 10 * tick, tick * TICK);
-            readers.log_sample(&sample, (None, ran_guest), &mut ledger, &mut log);
+            readers.log_sample(
+                &sample,
+                SampleOwner { owner: None, ran_guest },
+                &mut ledger,
+                &mut log,
+            );
         }
         assert!(ledger.loss_summary().is_complete());
         log.0.iter().map(|(_, value)| *value).collect::<Vec<_>>()
@@ -145,7 +164,7 @@ fn switches_of_other_cpus_are_readings_of_the_same_counter() {
     };
     let mut take = |sample: &SampleRecord| {
         let wants_owner = readers.wants_owner(sample);
-        readers.log_sample(sample, (None, false), &mut ledger, &mut log);
+        readers.log_sample(sample, SampleOwner::default(), &mut ledger, &mut log);
         wants_owner
     };
     assert_eq!(take(&own(1, 10)), Some(false));
@@ -163,6 +182,6 @@ fn switches_of_other_cpus_are_readings_of_the_same_counter() {
     assert_eq!(ledger.totals().get(&Cause::LostSample), Some(&1));
     readers.stop_at(2);
     let after = other(3 * TICK + 5, 31, 5, 4);
-    readers.log_sample(&after, (None, false), &mut ledger, &mut log);
+    readers.log_sample(&after, SampleOwner::default(), &mut ledger, &mut log);
     assert_eq!(log.0.len(), 4, "the recording has ended");
 }
