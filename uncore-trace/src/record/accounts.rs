@@ -6,6 +6,8 @@
 //! is kept only by a recorder that was given it without `CAP_SYS_ADMIN`, so on purpose: root has
 //! both.
 
+mod source;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CapabilitySet, capabilities};
 
+pub(super) use self::source::prepare_source;
 use crate::assemble::AccountReading;
 use crate::clock::mono_ns;
 use crate::confine::{self, ThreadNeeds};
@@ -50,7 +53,7 @@ struct RawAccountReading {
 
 /// Accounts that are not read yet.
 #[derive(Debug)]
-pub(super) struct AccountSetup {
+struct AccountSetup {
     reader: AccountReader,
     needs: ThreadNeeds,
     traces: bool,
@@ -58,7 +61,7 @@ pub(super) struct AccountSetup {
 
 impl AccountSetup {
     /// Opens what a confined process cannot open.
-    pub(super) fn prepare_reading(machine: &Machine) -> Self {
+    fn prepare_reading(machine: &Machine) -> Self {
         let permitted = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
         let traces = may_trace(permitted);
         let netlink = Netlink::open();
@@ -70,7 +73,7 @@ impl AccountSetup {
     }
 
     /// Starts the thread that reads the accounts.
-    pub(super) fn start_thread(self) -> Option<AccountThread> {
+    fn start_thread(self) -> Option<AccountThread> {
         // Who holds what now replaces what the thread has not asked for yet.
         let (held, asked) = sync_channel(1);
         let (sender, readings) = sync_channel(MOST_WAITING);
@@ -109,7 +112,7 @@ fn thread_needs(root: &Path, traces: bool) -> ThreadNeeds {
 
 /// The thread that reads accounts; it ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct AccountThread {
+struct AccountThread {
     readings: Receiver<RawAccountReading>,
     held_sender: Option<SyncSender<HeldDevices>>,
     last_sent: Option<Instant>,
@@ -123,7 +126,7 @@ pub(super) struct AccountThread {
 
 impl AccountThread {
     /// Once a second, tells the thread who holds what. Returns what is not read because of that.
-    pub(super) fn send_held(&mut self, held: impl FnOnce() -> HeldDevices) -> Option<&'static str> {
+    fn send_held(&mut self, held: impl FnOnce() -> HeldDevices) -> Option<&'static str> {
         if self.last_sent.is_some_and(|sent| sent.elapsed() < PERIOD) {
             return None;
         }
@@ -138,7 +141,7 @@ impl AccountThread {
     }
 
     /// The readings since the last call, and what could not be read: each source once.
-    pub(super) fn take_readings(&mut self) -> Vec<(Arc<AccountReading>, Vec<String>)> {
+    fn take_readings(&mut self) -> Vec<(Arc<AccountReading>, Vec<String>)> {
         let read: Vec<RawAccountReading> = self.readings.try_iter().collect();
         read.into_iter().map(|read| self.enter_reading(read)).collect()
     }
@@ -155,7 +158,7 @@ impl AccountThread {
     }
 
     /// Reads once more, and then no more. A thread that waits for a driver is not waited for.
-    pub(super) fn stop_thread(&mut self) {
+    fn stop_thread(&mut self) {
         drop(self.held_sender.take());
         let Some(thread) = self.thread.take() else { return };
         let begin = Instant::now();

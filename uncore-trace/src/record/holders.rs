@@ -4,9 +4,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use uncore_trace_common::record::{KIND_CGROUP, KIND_FILE, KIND_TASK};
 
-use super::parts::OpenParts;
-use crate::assemble::{Sink, Timeline};
+use super::open_part::OpenPart;
+use super::side_sources::{FedRecords, Preparation, SideSetup, SideSource, StopPoint};
+use super::state::RecorderState;
 use crate::clock::mono_ns;
 use crate::drain::{DrainedRecord, FileRecord, decode_record};
 use crate::open::{OpenFiles, Session};
@@ -22,9 +24,22 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// A reading takes at most this part of the time, as it visits every file of the machine.
 const TIME_DIVISOR: u32 = 1000;
 
+/// Prepares the readings of files, if it is recorded who holds which device.
+pub(super) fn prepare_source<'a>(preparation: &Preparation<'_, 'a>) -> Option<SideSetup<'a>> {
+    if !preparation.wants_holders {
+        return None;
+    }
+    let mut setup = SideSetup::new(|begun| {
+        let sees_holders = begun.session.sees_holders();
+        sees_holders.then(|| Box::new(FileReadings::new()) as _)
+    });
+    setup.seed_part = enter_first_reading;
+    Some(setup)
+}
+
 /// Decides when the files of watched devices are read again.
 #[derive(Debug)]
-pub(super) struct Reread {
+struct FileReadings {
     last_read: Instant,
     /// Time that the last reading demands until the next.
     pause: Duration,
@@ -34,67 +49,84 @@ pub(super) struct Reread {
     pending: Option<OpenFiles>,
 }
 
-impl Default for Reread {
-    fn default() -> Self {
+impl FileReadings {
+    fn new() -> Self {
         Self { last_read: Instant::now(), pause: Duration::ZERO, has_lost: false, pending: None }
     }
 }
 
-impl Reread {
-    /// Notes that something was missed.
-    pub(super) const fn note_loss(&mut self) {
-        self.has_lost = true;
-    }
-
-    /// Reads the files if it is time; all records sent until `fed_ns` have been fed.
-    pub(super) fn read_if_due(
+impl SideSource for FileReadings {
+    /// Reads the files if it is time.
+    fn follow_records(
         &mut self,
-        session: &Session,
-        open_parts: &mut OpenParts,
-        fed_ns: u64,
-    ) {
-        for open_part in open_parts.oldest_first() {
+        state: &mut RecorderState<'_>,
+        _fed: FedRecords<'_>,
+    ) -> Result<()> {
+        for open_part in state.open_parts.oldest_first() {
             self.has_lost |= open_part.timeline.take_doubt();
         }
+        // A reading is compared with what was reported before its end, so all that is fed first.
+        let fed_ns = state.fed_ns;
         if let Some(files) = self.pending.take_if(|files| files.span_ns.1 <= fed_ns) {
             let events = decode_files(&files);
-            for open_part in open_parts.oldest_first() {
+            for open_part in state.open_parts.oldest_first() {
                 open_part.timeline.feed_files(files.span_ns, &events, &mut open_part.sink);
             }
         }
-        let usual = if session.unseen_holders().is_some() { UNFOLLOWED } else { PAUSE };
+        let usual = if state.session.unseen_holders().is_some() { UNFOLLOWED } else { PAUSE };
         let pause = if self.has_lost { SHORTEST } else { usual };
         if self.pending.is_some() || self.last_read.elapsed() < pause.max(self.pause) {
-            return;
+            return Ok(());
         }
         let begin = Instant::now();
-        let Some(files) = session.open_files() else { return };
+        let Some(files) = state.session.open_files() else { return Ok(()) };
         self.last_read = Instant::now();
         self.pause = TIME_DIVISOR * begin.elapsed();
         self.has_lost = false;
         match files {
             Ok(files) => self.pending = Some(files),
             Err(error) => {
-                let now_ns = mono_ns() as u64;
-                let ledger = open_parts.ledger_at(now_ns);
-                ledger.add_explained(Cause::HolderUnseen, now_ns, None, &format!("{error:#}"));
+                state.note_loss(Cause::HolderUnseen, mono_ns() as u64, &format!("{error:#}"));
             }
         }
+        Ok(())
+    }
+
+    /// A process that opened a file, went to another cgroup or ended may have been missed.
+    fn note_ring_loss(&mut self, record_kind: u32) {
+        self.has_lost |= [KIND_FILE, KIND_TASK, KIND_CGROUP].contains(&record_kind);
+    }
+
+    fn seed_part(&mut self, session: &Session, open_part: &mut OpenPart) {
+        enter_first_reading(session, open_part);
+    }
+
+    fn stop_point(&self) -> StopPoint {
+        StopPoint::AfterLastTick
+    }
+
+    /// Files are compared until all records are fed.
+    fn stop(&mut self, _state: &mut RecorderState<'_>) -> Result<()> {
+        Ok(())
     }
 }
 
 /// Enters the first reading of a part.
-pub(super) fn enter_first_reading(
-    files: Result<OpenFiles>,
-    timeline: &mut Timeline,
-    sink: &mut Sink,
-) {
-    match files {
-        Ok(files) => timeline.feed_files(files.span_ns, &decode_files(&files), sink),
-        Err(error) => {
-            let now_ns = mono_ns() as u64;
-            timeline.ledger.add_explained(Cause::HolderUnseen, now_ns, None, &format!("{error:#}"));
+fn enter_first_reading(session: &Session, open_part: &mut OpenPart) {
+    match session.open_files() {
+        Some(Ok(files)) => {
+            open_part.timeline.feed_files(
+                files.span_ns,
+                &decode_files(&files),
+                &mut open_part.sink,
+            );
         }
+        Some(Err(error)) => {
+            let now_ns = mono_ns() as u64;
+            let ledger = &mut open_part.timeline.ledger;
+            ledger.add_explained(Cause::HolderUnseen, now_ns, None, &format!("{error:#}"));
+        }
+        None => {}
     }
 }
 

@@ -9,6 +9,7 @@ mod choose;
 mod groups;
 mod lost;
 mod reader;
+mod source;
 mod tree;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use self::reader::MonitorReader;
+pub(super) use self::source::prepare_source;
 pub use self::tree::remove_left_groups;
 use self::tree::{KernelTree, ResctrlTree};
 use crate::assemble::MonitorReading;
@@ -44,7 +46,7 @@ const RANKS: Duration = Duration::from_secs(1);
 
 /// The thread that reads the monitors of a recording; it ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct MonitorThread {
+struct MonitorThread {
     measured: Receiver<MonitorReading>,
     /// Paths of cgroups, the largest first, if groups are made.
     tenants: Option<Sender<Vec<Arc<str>>>>,
@@ -55,7 +57,7 @@ pub(super) struct MonitorThread {
 
 /// Monitors that are not read yet.
 #[derive(Debug)]
-pub(super) struct MonitorSetup {
+struct MonitorSetup {
     reader: MonitorReader,
     window_ns: u64,
     makes_groups: bool,
@@ -81,7 +83,7 @@ impl MonitorSetup {
     /// # Errors
     ///
     /// Groups are to be made, and cannot be, or nothing would be measured.
-    pub(super) fn prepare_monitors(
+    fn prepare_monitors(
         machine: &Machine,
         plan: &Plan,
         max_groups: Option<usize>,
@@ -130,7 +132,7 @@ impl MonitorSetup {
     }
 
     /// Starts the thread that reads the monitors.
-    pub(super) fn start_thread(self) -> Option<MonitorThread> {
+    fn start_thread(self) -> Option<MonitorThread> {
         let (tenants, ranks) = channel();
         let (sender, measured) = sync_channel(MOST_WAITING);
         let Self { reader, window_ns, makes_groups: makes } = self;
@@ -158,12 +160,12 @@ impl MonitorSetup {
 
 impl MonitorThread {
     /// The readings since the last call.
-    pub(super) fn take_readings(&self) -> impl Iterator<Item = Arc<MonitorReading>> {
+    fn take_readings(&self) -> impl Iterator<Item = Arc<MonitorReading>> {
         self.measured.try_iter().map(Arc::new)
     }
 
     /// Gives the thread the largest tenants, once a second, if groups are made for them.
-    pub(super) fn rank_tenants(&mut self, largest: impl FnOnce() -> Vec<Arc<str>>) {
+    fn rank_tenants(&mut self, largest: impl FnOnce() -> Vec<Arc<str>>) {
         if self.makes_groups && self.last_ranked.is_none_or(|ranked| ranked.elapsed() >= RANKS) {
             self.last_ranked = Some(Instant::now());
             // A thread that has ended was reported by the panic handler.
@@ -172,7 +174,7 @@ impl MonitorThread {
     }
 
     /// Reads no more. Groups that were made are removed, within the time of a reading.
-    pub(super) fn stop_thread(&mut self) {
+    fn stop_thread(&mut self) {
         drop(self.tenants.take());
         self.thread.take().map(JoinHandle::join);
     }

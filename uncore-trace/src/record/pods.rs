@@ -6,7 +6,6 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,33 +14,46 @@ use anyhow::{Context as _, Result};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::assemble::{AssignmentReading, Sink, Timeline};
+use super::open_part::OpenPart;
+use super::side_sources::{Preparation, SideSetup, SideSource, StopPoint};
+use super::state::RecorderState;
+use crate::assemble::AssignmentReading;
 use crate::clock::mono_ns;
 use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
 use crate::identity::assignments::{cdi_trees, list_assignments};
 use crate::identity::kubelet::{Kubelet, connect_kubelet, socket};
+use crate::open::Session;
 use crate::schema::loss::Cause;
 
 /// Time between two questions.
 const PAUSE: Duration = Duration::from_secs(10);
 
+/// Prepares the questions, if it is recorded who holds which device.
+pub(super) async fn prepare_source<'a>(preparation: &Preparation<'_, 'a>) -> Option<SideSetup<'a>> {
+    if !preparation.wants_holders {
+        return None;
+    }
+    let setup = PodSetup::connect_kubelet(preparation.machine).await?;
+    Some(SideSetup::new(|_begun| Some(Box::new(setup.start_thread()))))
+}
+
 /// A kubelet that is not asked yet.
 #[derive(Debug)]
-pub(super) struct PodSetup {
+struct PodSetup {
     connected: Result<UnixStream>,
     root: PathBuf,
 }
 
 impl PodSetup {
     /// Connects to the kubelet; `None` if there is none, or this user may not ask it.
-    pub(super) async fn connect_kubelet(machine: &Machine) -> Option<Self> {
+    async fn connect_kubelet(machine: &Machine) -> Option<Self> {
         let connected = connect_kubelet(&socket(&machine.root)).await.transpose()?;
         Some(Self { connected, root: machine.root.clone() })
     }
 
     /// Starts the thread that asks the kubelet.
-    pub(super) fn start_thread(self) -> PodThread {
+    fn start_thread(self) -> PodThread {
         let (sender, answers) = channel();
         let (stop, stopped) = oneshot::channel();
         let failed = sender.clone();
@@ -52,7 +64,7 @@ impl PodSetup {
         });
         let thread = thread.context("cannot start a thread");
         let thread = thread.inspect_err(|error| send_failure(&failed, error)).ok();
-        PodThread { answers, stop: Some(stop), thread }
+        PodThread { answers, stop: Some(stop), thread, last_answer: None }
     }
 
     fn ask_repeatedly(
@@ -99,19 +111,6 @@ impl PodSetup {
     }
 }
 
-/// Enters what the kubelet said into a part, at `now_ns`.
-pub(super) fn enter_assignments(
-    assigned: &AssignmentReading,
-    now_ns: u64,
-    timeline: &mut Timeline,
-    sink: &mut Sink,
-) {
-    timeline.feed_assignments(assigned, sink);
-    if let Err(why) = &assigned.list {
-        timeline.ledger.add_explained(Cause::HolderUnseen, now_ns, None, why);
-    }
-}
-
 /// Sends the reason why the kubelet is asked no more.
 fn send_failure(sender: &Sender<AssignmentReading>, error: &anyhow::Error) {
     // The recorder has ended if it takes no answer.
@@ -124,22 +123,58 @@ fn not_asked(error: &anyhow::Error) -> String {
 
 /// A kubelet that is asked; the thread ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct PodThread {
+struct PodThread {
     answers: Receiver<AssignmentReading>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// What the kubelet last said of devices and pods.
+    last_answer: Option<AssignmentReading>,
 }
 
 impl PodThread {
-    /// The answers since the last call.
-    pub(super) fn take_answers(&self) -> impl Iterator<Item = Arc<AssignmentReading>> {
-        self.answers.try_iter().map(Arc::new)
+    /// Asks no more, and waits until the thread has ended.
+    fn stop_thread(&mut self) {
+        drop(self.stop.take());
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl SideSource for PodThread {
+    fn poll(&mut self, state: &mut RecorderState<'_>) -> Result<()> {
+        for answer in self.answers.try_iter() {
+            for open_part in state.open_parts.oldest_first() {
+                open_part.timeline.feed_assignments(&answer, &mut open_part.sink);
+            }
+            if let Err(why) = &answer.list {
+                state.note_loss(Cause::HolderUnseen, answer.time_ns, why);
+            }
+            self.last_answer = Some(answer);
+        }
+        Ok(())
+    }
+
+    /// Devices stay assigned from part to part.
+    fn seed_part(&mut self, _session: &Session, open_part: &mut OpenPart) {
+        let Some(answer) = &self.last_answer else { return };
+        open_part.timeline.feed_assignments(answer, &mut open_part.sink);
+        if let Err(why) = &answer.list {
+            let ledger = &mut open_part.timeline.ledger;
+            ledger.add_explained(Cause::HolderUnseen, mono_ns() as u64, None, why);
+        }
+    }
+
+    fn stop_point(&self) -> StopPoint {
+        StopPoint::AfterLastTick
+    }
+
+    fn stop(&mut self, _state: &mut RecorderState<'_>) -> Result<()> {
+        self.stop_thread();
+        Ok(())
     }
 }
 
 impl Drop for PodThread {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        self.thread.take().map(JoinHandle::join);
+        self.stop_thread();
     }
 }

@@ -3,11 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::Result;
+
+use super::side_sources::{
+    FedRecords, Preparation, RetiredCounters, SideSetup, SideSource, StopPoint,
+};
+use super::state::RecorderState;
+use crate::clock::mono_ns;
 use crate::count::Count;
 use crate::discover::CpuList;
 use crate::open::{HookMeter, Session};
 use crate::plan::Plan;
 use crate::plan::allowance::{MOST_READINGS, READ_NS, percent};
+use crate::schema::loss::Cause;
 
 /// Time between two checks, ns.
 const CHECK_NS: u64 = 1_000_000_000;
@@ -31,18 +39,19 @@ const LEAST_READINGS: u64 = 1000;
 /// others.
 const ALONE: f64 = 0.98;
 
-/// Witnesses that must be dropped.
-#[derive(Debug, PartialEq)]
-pub(super) struct DroppedWitnesses {
-    /// Their counters.
-    pub counter_ids: Vec<u32>,
-    /// The reason, in one line.
-    pub why: String,
+/// Prepares the watch, if witnesses may be dropped.
+pub(super) fn prepare_source<'a>(preparation: &Preparation<'_, 'a>) -> Option<SideSetup<'a>> {
+    let plan = preparation.plan;
+    let budget = preparation.options.witness_budget?;
+    Some(SideSetup::new(move |begun| {
+        let unopened = begun.session.unopened().iter().map(|unopened| unopened.counter).collect();
+        Some(Box::new(WitnessWatch::new(plan, budget, &unopened, begun.session, mono_ns() as u64)))
+    }))
 }
 
 /// The witnesses that may be dropped.
 #[derive(Debug)]
-pub(super) struct WitnessWatch<'a> {
+struct WitnessWatch<'a> {
     plan: &'a Plan,
     /// `--witness-budget`, in percent.
     budget: f64,
@@ -55,7 +64,7 @@ pub(super) struct WitnessWatch<'a> {
     meter: Option<HookMeter>,
     backlog: Backlog,
     /// Witnesses that must be dropped and were not yet.
-    to_drop: Option<DroppedWitnesses>,
+    to_drop: Option<RetiredCounters>,
 }
 
 /// The cost of readings.
@@ -72,8 +81,6 @@ struct ReadingCost {
 /// Whether readings keep the recorder from emptying the ring, before other records are lost.
 #[derive(Debug, Default)]
 struct Backlog {
-    /// Number of readings in this drain.
-    readings: u64,
     /// Number of drains in a row that had mostly readings and did not empty the ring.
     full_drains: u32,
 }
@@ -84,7 +91,7 @@ struct Multiplexing(BTreeMap<u32, Count>);
 
 impl<'a> WitnessWatch<'a> {
     /// Watches the witnesses of `plan` from `now_ns` on, except those in `unopened`.
-    pub(super) fn new(
+    fn new(
         plan: &'a Plan,
         budget: f64,
         unopened: &BTreeSet<u32>,
@@ -115,17 +122,17 @@ impl<'a> WitnessWatch<'a> {
         watch
     }
 
-    /// Counts a reading of `cpu`.
-    pub(super) fn count_reading(&mut self, cpu: u32) {
-        if self.remaining.contains_key(&cpu) {
-            *self.cost.readings.entry(cpu).or_default() += 1;
-            self.backlog.readings += 1;
+    /// Counts the readings of witnesses in a drain, and notes whether it was too long for them.
+    fn note_drain(&mut self, fed: FedRecords<'_>) {
+        let mut drained_readings = 0;
+        for cpu in self.remaining.keys() {
+            let readings = fed.readings_by_cpu.get(*cpu as usize).copied().unwrap_or(0);
+            if readings > 0 {
+                *self.cost.readings.entry(*cpu).or_default() += readings;
+                drained_readings += readings;
+            }
         }
-    }
-
-    /// Notes the end of a drain of `records` records, which emptied the ring if `emptied`.
-    pub(super) fn note_drain(&mut self, records: u64, emptied: bool) {
-        if self.backlog.note_drain(records, emptied) {
+        if self.backlog.note_drain(drained_readings, fed) {
             let counter_ids = self.remaining.values().copied().collect();
             self.mark_to_drop(
                 counter_ids,
@@ -135,11 +142,7 @@ impl<'a> WitnessWatch<'a> {
     }
 
     /// Checks the cost once a second. Returns the witnesses that must be dropped.
-    pub(super) fn check_budget(
-        &mut self,
-        session: &mut Session,
-        now_ns: u64,
-    ) -> Option<DroppedWitnesses> {
+    fn check_budget(&mut self, session: &mut Session, now_ns: u64) -> Option<RetiredCounters> {
         if self.to_drop.is_none() && !self.remaining.is_empty() {
             self.check_witnesses(session, now_ns);
         }
@@ -177,8 +180,45 @@ impl<'a> WitnessWatch<'a> {
         self.remaining.retain(|_, id| !ids.contains(id));
         if !ids.is_empty() {
             ids.sort_unstable();
-            self.to_drop = Some(DroppedWitnesses { counter_ids: ids, why: why.to_owned() });
+            self.to_drop = Some(RetiredCounters {
+                counter_ids: ids,
+                cause: Cause::WitnessLost,
+                why: why.to_owned(),
+            });
         }
+    }
+}
+
+impl SideSource for WitnessWatch<'_> {
+    fn follow_records(
+        &mut self,
+        _state: &mut RecorderState<'_>,
+        fed: FedRecords<'_>,
+    ) -> Result<()> {
+        self.note_drain(fed);
+        Ok(())
+    }
+
+    /// The witnesses that cost too much, or whose core PMU counters another tool needs.
+    fn find_retired(&mut self, session: &mut Session) -> Option<RetiredCounters> {
+        let dropped = self.check_budget(session, mono_ns() as u64)?;
+        log::warn!(
+            "the witness of {} CPUs is read no longer: {}; counts are divided without it from here",
+            dropped.counter_ids.len(),
+            dropped.why
+        );
+        Some(dropped)
+    }
+
+    /// Nothing is dropped while the last windows close.
+    fn stop_point(&self) -> StopPoint {
+        StopPoint::BeforeLastTick
+    }
+
+    fn stop(&mut self, _state: &mut RecorderState<'_>) -> Result<()> {
+        self.remaining.clear();
+        (self.to_drop, self.meter) = (None, None);
+        Ok(())
     }
 }
 
@@ -216,10 +256,10 @@ impl ReadingCost {
 
 impl Backlog {
     /// Notes the end of a drain. `true` if there are too many readings.
-    fn note_drain(&mut self, records: u64, emptied: bool) -> bool {
-        let readings = std::mem::take(&mut self.readings);
+    fn note_drain(&mut self, readings: u64, fed: FedRecords<'_>) -> bool {
         // A recorder that did not get the CPU drains few records, whatever they are.
-        let is_behind = !emptied && 2 * readings > records && readings >= LEAST_READINGS;
+        let is_behind =
+            !fed.has_emptied && 2 * readings > fed.record_count && readings >= LEAST_READINGS;
         self.full_drains = if is_behind { self.full_drains + 1 } else { 0 };
         self.full_drains == FULL_DRAINS
     }
@@ -303,9 +343,9 @@ mod tests {
     #[test]
     fn readings_that_come_faster_than_they_are_drained_are_too_many() {
         let mut backlog = Backlog::default();
-        let mut drained = |readings, records, emptied| {
-            backlog.readings = readings;
-            backlog.note_drain(records, emptied)
+        let mut drained = |readings, record_count, has_emptied| {
+            let fed = FedRecords { record_count, has_emptied, readings_by_cpu: &[] };
+            backlog.note_drain(readings, fed)
         };
         assert!(!drained(5000, 6000, false) && !drained(5000, 6000, false));
         assert!(!drained(5000, 6000, true));

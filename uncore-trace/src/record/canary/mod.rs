@@ -5,18 +5,20 @@
 //! counter of the plan counts), starts the process ([`process`]), and takes a line for each burst.
 //! Guarantees: the process moves bytes only between [`CanaryProcess::start_moving`] and
 //! [`CanaryProcess::stop_moving`]; it ends when the recorder does, also by `kill -9`, because its
-//! standard input ends; then [`keeper`] or [`place::remove_left_cgroups`] removes its cgroup.
+//! standard input ends; then [`keeper`] or [`cgroup::remove_left_cgroups`] removes its cgroup.
 
+mod cgroup;
 mod disk;
 mod keeper;
 mod memory;
 mod network;
 mod orders;
 mod pace;
-mod place;
 mod process;
 mod routes;
+mod source;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,9 +27,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+pub use self::cgroup::remove_left_cgroups;
 use self::orders::CanaryMessage;
-pub use self::place::remove_left_cgroups;
 use self::routes::Routes;
+pub(super) use self::source::prepare_source;
 use super::child::{Child, LOOK};
 use crate::discover::Machine;
 use crate::plan::Plan;
@@ -64,7 +67,7 @@ pub(super) fn check_canary(machine: &Machine, plan: &Plan, directory: &Path) -> 
 
 /// A burst that has ended.
 #[derive(Debug)]
-pub(super) struct EndedBurst {
+struct EndedBurst {
     pub burst: Burst,
     /// The disk or interface that moved its bytes; `None` for memory.
     pub device: Option<String>,
@@ -74,11 +77,13 @@ pub(super) struct EndedBurst {
 
 /// A running canary.
 #[derive(Debug)]
-pub(super) struct CanaryProcess {
+struct CanaryProcess {
     child: Child,
     routes: Routes,
     /// Its cgroup, and what it does not move.
     summary: canary::CanarySummary,
+    /// What it moved in each part that takes records, by the time at which the part starts.
+    part_summaries: BTreeMap<u64, canary::CanarySummary>,
 }
 
 impl CanaryProcess {
@@ -87,16 +92,12 @@ impl CanaryProcess {
     /// # Errors
     ///
     /// No counter of the plan counts what it can move, or it cannot have a cgroup of its own.
-    pub(super) fn start_process(
-        machine: &Machine,
-        plan: &Plan,
-        target: &RecordingTarget,
-    ) -> Result<Self> {
+    fn start_process(machine: &Machine, plan: &Plan, target: &RecordingTarget) -> Result<Self> {
         let (routes, orders) = Routes::find_routes(machine, plan, file_directory(target))?;
         let child = Child::start_process(NAME, "the canary", &orders)?;
         let summary =
             canary::CanarySummary { skipped: orders.skipped, ..canary::CanarySummary::default() };
-        let mut canary = Self { child, routes, summary };
+        let mut canary = Self { child, routes, summary, part_summaries: BTreeMap::new() };
         canary.wait_until_ready()?;
         Ok(canary)
     }
@@ -123,18 +124,13 @@ impl CanaryProcess {
         bail!("the canary was not ready after {} s: leave out --canary", PREPARES.as_secs())
     }
 
-    /// What the metadata say of the canary before it has moved any bytes.
-    pub(super) const fn summary(&self) -> &canary::CanarySummary {
-        &self.summary
-    }
-
     /// Lets the process move bytes from now on.
-    pub(super) fn start_moving(&mut self) {
+    fn start_moving(&mut self) {
         self.child.send_order("go");
     }
 
     /// The bursts that have ended since the last call, with their devices and links.
-    pub(super) fn take_bursts(&mut self) -> Vec<EndedBurst> {
+    fn take_bursts(&mut self) -> Vec<EndedBurst> {
         let was_running = !self.child.has_ended;
         let messages = self.take_messages().unwrap_or_else(|error| {
             log::warn!("cannot read what the canary moved: {error:#}");
@@ -161,7 +157,7 @@ impl CanaryProcess {
     }
 
     /// Ends its last burst, and returns the bursts that have ended since the last call.
-    pub(super) fn stop_moving(&mut self) -> Vec<EndedBurst> {
+    fn stop_moving(&mut self) -> Vec<EndedBurst> {
         self.child.close_orders();
         let begin = Instant::now();
         let mut bursts = self.take_bursts();

@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result};
 use fastrand::Rng;
 
 use super::super::child::{self, OrderLines, send_line};
+use super::cgroup::CanaryCgroup;
 use super::disk::DiskReader;
 use super::memory::{MemoryReader, run_on};
 use super::network::LoopbackSender;
 use super::orders::{CanaryMessage, Orders};
 use super::pace::Pace;
-use super::place::CanaryCgroup;
 use crate::clock::mono_ns;
 use crate::confine::{self, ThreadNeeds};
 use crate::schema::canary::{Burst, CanaryKind, Skipped};

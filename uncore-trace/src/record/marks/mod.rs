@@ -7,6 +7,7 @@
 mod book;
 mod listen;
 pub mod send;
+mod source;
 pub mod wire;
 
 use std::collections::BTreeMap;
@@ -17,23 +18,23 @@ use tokio::task::JoinSet;
 
 use self::book::{MarkBook, MarkStorage};
 use self::listen::{SharedBook, lock_book};
-use super::args::RecordOptions;
+pub(super) use self::source::prepare_source;
 use crate::assemble::{Ledger, Sink};
 use crate::clock::mono_ns;
 use crate::tables::writer::RecordingTarget;
 
 /// The marks of a recording, and the tasks that receive them.
 #[derive(Debug)]
-pub(super) struct RecordingMarks {
+struct RecordingMarks {
     book: SharedBook,
     /// The tasks; they end when this is dropped.
     listeners: JoinSet<()>,
 }
 
 impl RecordingMarks {
-    /// Listens as `options` say. Needs a tokio runtime. If the socket for `uncore-trace mark`
-    /// cannot be opened, that is only a warning.
-    pub(super) fn open_listeners(options: &RecordOptions, target: &RecordingTarget) -> Self {
+    /// Listens for marks of a recording into `target`. Needs a tokio runtime. If the socket for
+    /// `uncore-trace mark` cannot be opened, that is only a warning.
+    fn open_listeners(target: &RecordingTarget) -> Self {
         let storage = match target {
             RecordingTarget::Dataset(_) => MarkStorage::Table,
             RecordingTarget::File(_) => MarkStorage::Metadata,
@@ -44,49 +45,47 @@ impl RecordingMarks {
         };
         let book = Arc::new(Mutex::new(MarkBook::new(storage)));
         let mut listeners = JoinSet::new();
-        if options.listen {
-            match listen::bind_own_socket() {
-                Ok(listener) => {
-                    listeners.spawn(listen::serve_commands(listener, Arc::clone(&book)));
-                }
-                Err(error) => {
-                    log::warn!("`uncore-trace mark` cannot reach this recording: {error:#}");
-                }
+        match listen::bind_own_socket() {
+            Ok(listener) => {
+                listeners.spawn(listen::serve_commands(listener, Arc::clone(&book)));
+            }
+            Err(error) => {
+                log::warn!("`uncore-trace mark` cannot reach this recording: {error:#}");
             }
         }
         Self { book, listeners }
     }
 
     /// Begins the recording at `start_ns`, `CLOCK_MONOTONIC`.
-    pub(super) fn begin_recording(&self, start_ns: i64) {
+    fn begin_recording(&self, start_ns: i64) {
         lock_book(&self.book).begin_recording(start_ns);
     }
 
     /// Stops taking marks. Open spans stay without an end.
-    pub(super) fn stop_listening(&mut self) {
+    fn stop_listening(&mut self) {
         self.listeners.abort_all();
         lock_book(&self.book).close_spans();
     }
 
     /// Ends a part of the recording at `at_ns`, `CLOCK_MONOTONIC`. Returns the marks of that part
     /// that were taken so far.
-    pub(super) fn end_part(&self, at_ns: i64) -> PartMarks {
+    fn split_book(&self, at_ns: i64) -> PartMarks {
         PartMarks(Mutex::new(lock_book(&self.book).end_part(at_ns)).into())
     }
 
     /// The marks of the live part.
-    pub(super) fn live_marks(&self) -> PartMarks {
+    fn live_marks(&self) -> PartMarks {
         PartMarks(Arc::clone(&self.book))
     }
 }
 
 /// The marks of a part of the recording.
 #[derive(Debug)]
-pub(super) struct PartMarks(SharedBook);
+struct PartMarks(SharedBook);
 
 impl PartMarks {
     /// Moves final marks to the table, and rejected ones to the losses.
-    pub(super) fn hand_over(&self, sink: &mut Sink, ledger: &mut Ledger) {
+    fn hand_over(&self, sink: &mut Sink, ledger: &mut Ledger) {
         let mut book = lock_book(&self.0);
         for mark in book.take_rows() {
             sink.rows.marks.append(&mark.to_row(&sink.origin));
@@ -102,7 +101,7 @@ impl PartMarks {
 
     /// Writes the marks into the metadata, if they changed since the last call. Returns whether
     /// they had.
-    pub(super) fn note_in_metadata(&self, pairs: &mut BTreeMap<String, String>) -> Result<bool> {
+    fn note_in_metadata(&self, pairs: &mut BTreeMap<String, String>) -> Result<bool> {
         lock_book(&self.0).note_in_metadata(pairs)
     }
 }

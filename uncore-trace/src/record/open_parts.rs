@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::canary::{self, CanaryProcess};
-use super::marks::RecordingMarks;
-use super::part::{CommonState, Draft, OpenPart};
-use super::room::{LivePartSpace, is_large};
+use super::live_part_space::{LivePartSpace, is_large};
+use super::open_part::{CommonState, Draft, OpenPart};
 use super::rotate::Rotation;
+use super::side_sources::SideSources;
 use crate::assemble::Ledger;
 use crate::clock::mono_ns;
 use crate::confine::ThreadNeeds;
@@ -35,8 +34,6 @@ pub(super) struct OpenParts {
     pub live: OpenPart,
     /// The next part, during a rotation.
     next_part: Option<OpenPart>,
-    pub marks: RecordingMarks,
-    canary: Option<CanaryProcess>,
     rotation: Option<Rotation>,
     /// The part whose files are being finished.
     finishing: Option<Finishing>,
@@ -59,18 +56,10 @@ pub(super) struct RecordingTotals {
 }
 
 impl OpenParts {
-    pub(super) fn new(
-        live: OpenPart,
-        rotation: Option<Rotation>,
-        marks: RecordingMarks,
-        canary: Option<CanaryProcess>,
-        timer: Timer,
-    ) -> Self {
+    pub(super) fn new(live: OpenPart, rotation: Option<Rotation>, timer: Timer) -> Self {
         Self {
             live,
             next_part: None,
-            marks,
-            canary,
             rotation,
             finishing: None,
             space: LivePartSpace::default(),
@@ -120,31 +109,15 @@ impl OpenParts {
         Losses::from_causes(&totals)
     }
 
-    /// Enters the bursts of the canary that have ended, each in the part in which it ended.
-    pub(super) fn take_bursts(&mut self) -> Result<()> {
-        let bursts = self.canary.as_mut().map(CanaryProcess::take_bursts);
-        self.enter_bursts(bursts.unwrap_or_default())
-    }
-
-    /// Ends the last burst of the canary.
-    pub(super) fn stop_canary(&mut self) -> Result<()> {
-        let bursts = self.canary.as_mut().map(CanaryProcess::stop_moving);
-        self.enter_bursts(bursts.unwrap_or_default())
-    }
-
-    fn enter_bursts(&mut self, bursts: Vec<canary::EndedBurst>) -> Result<()> {
-        for ended_burst in bursts {
-            let is_next =
-                |next_part: &&mut OpenPart| (next_part.start_ns as i64) < ended_burst.burst.end_ns;
-            let open_part = self.next_part.as_mut().filter(is_next).unwrap_or(&mut self.live);
-            open_part.add_burst(&ended_burst)?;
-        }
-        Ok(())
+    /// The part for what ended at `end_ns`, `CLOCK_MONOTONIC`.
+    pub(super) fn part_of_end(&mut self, end_ns: i64) -> &mut OpenPart {
+        let is_next = |next_part: &&mut OpenPart| (next_part.start_ns as i64) < end_ns;
+        self.next_part.as_mut().filter(is_next).unwrap_or(&mut self.live)
     }
 
     /// Makes the rows so far survive a kill.
-    pub(super) fn seal_live_part(&mut self) -> Result<()> {
-        self.live.seal_rows(&self.marks.live_marks())
+    pub(super) fn seal_live_part(&mut self, sources: &mut SideSources<'_>) -> Result<()> {
+        self.live.seal_rows(sources)
     }
 
     /// Starts the next part when the live one has reached its time or size, and ends the live one
@@ -153,6 +126,7 @@ impl OpenParts {
         &mut self,
         common: &CommonState<'_>,
         session: &Session,
+        sources: &mut SideSources<'_>,
         fed_ns: u64,
     ) -> Result<()> {
         let Some(rotation) = &mut self.rotation else { return Ok(()) };
@@ -181,39 +155,46 @@ impl OpenParts {
             // A recorder that is late has not seen yet what the live part waits for.
             let waited = Duration::from_nanos(fed_ns.saturating_sub(next_part.start_ns));
             let is_over = self.live.timeline.is_done() || waited > LAST_WAIT;
-            return if is_over { self.end_live_part() } else { Ok(()) };
+            return if is_over { self.end_live_part(sources) } else { Ok(()) };
         }
         let plan = common.plan;
         if self.finishing.is_some() || !rotation.is_due(self.live.begin, sealed, &options.control) {
             return Ok(());
         }
         let target = rotation.next_target();
-        let canary_summary = self.canary.as_ref().map(CanaryProcess::summary);
-        let draft =
-            match Draft::create_files(target, options, plan, canary_summary, Some(self.live.clock))
-            {
-                Err(error) if options.tap.is_some() => {
-                    rotation.wait_after_error(&error);
-                    return Ok(());
-                }
-                draft => draft?,
-            };
+        let source_metadata = sources.part_metadata()?;
+        let draft = match Draft::create_files(
+            target,
+            options,
+            plan,
+            source_metadata,
+            Some(self.live.clock),
+        ) {
+            Err(error) if options.tap.is_some() => {
+                rotation.wait_after_error(&error);
+                return Ok(());
+            }
+            draft => draft?,
+        };
         rotation.note_next();
         // Parts meet at the end of a window, so that each window is in one part.
         let start_tick = (now_ns / plan.window_ns + 1) * plan.window_ns / plan.tick_ns;
         self.live.timeline.stop_at(start_tick);
-        self.next_part = Some(draft.begin_part(common, session, start_tick)?);
+        let mut next_part = draft.begin_part(common, session, start_tick)?;
+        sources.seed_part(session, &mut next_part);
+        self.next_part = Some(next_part);
         Ok(())
     }
 
     /// Ends the live part. The next one becomes live.
-    pub(super) fn end_live_part(&mut self) -> Result<()> {
+    pub(super) fn end_live_part(&mut self, sources: &mut SideSources<'_>) -> Result<()> {
         let Some(next_part) = self.next_part.take() else { return Ok(()) };
-        let marks = self.marks.end_part(next_part.start_ns as i64);
+        let next_start_ns = next_part.start_ns;
         let mut ended_part = std::mem::replace(&mut self.live, next_part);
         ended_part.timeline.give_up(mono_ns() as u64, &mut ended_part.sink);
         self.space.start_finishing(ended_part.writer.sealed_bytes());
-        let (finishing, totals) = ended_part.end_part(&marks, self.timer)?;
+        sources.end_part(&mut ended_part, Some(next_start_ns))?;
+        let (finishing, totals) = ended_part.end_part(self.timer)?;
         add_losses(&mut self.ended_losses, &totals);
         self.ended_count += 1;
         self.finishing = Some(finishing);
@@ -229,8 +210,9 @@ impl OpenParts {
     }
 
     /// Ends the last part and waits for the files of all parts.
-    pub(super) fn finish_parts(mut self) -> Result<RecordingTotals> {
-        let (last_finishing, totals) = self.live.end_part(&self.marks.live_marks(), self.timer)?;
+    pub(super) fn finish_parts(mut self, sources: &mut SideSources<'_>) -> Result<RecordingTotals> {
+        sources.end_part(&mut self.live, None)?;
+        let (last_finishing, totals) = self.live.end_part(self.timer)?;
         add_losses(&mut self.ended_losses, &totals);
         for finishing in self.finishing.into_iter().chain([last_finishing]) {
             self.finished += finishing.join_writer()?;

@@ -5,24 +5,21 @@
 //! starts, so no count, time or window is in both or in neither.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
 
 use super::args::RecordOptions;
-use super::canary::EndedBurst;
-use super::marks::PartMarks;
 use super::metadata::{self, PartEnd};
 use super::planned::{link_rows, plan_rows};
-use crate::assemble::{AssignmentReading, Setup, Sink, Timeline};
+use super::side_sources::SideSources;
+use crate::assemble::{Setup, Sink, Timeline};
 use crate::attribute::{self, Attributor, Effort, Methods, RecordingFacts, order_counters};
 use crate::clock::{Snapshot, mono_ns};
 use crate::discover::Machine;
 use crate::entries::Relief;
 use crate::open::{self, CpuSetChange, Layout, Session, Stopped, Timer};
 use crate::plan::Plan;
-use crate::schema::canary::CanarySummary;
 use crate::schema::loss::Cause;
 use crate::schema::origin::RecordingOrigin;
 use crate::tables::thread::{Finishing, WriterHandle};
@@ -36,18 +33,24 @@ pub(super) struct CommonState<'a> {
     pub plan: &'a Plan,
     /// The CPUs that were online when the recording began.
     pub cpus: Vec<u32>,
-    /// The counters that were opened and not dropped.
+    /// The counters that were opened and not retired.
     pub opened: HashSet<u32>,
     /// Counters that stopped and have not started again.
     pub stopped: BTreeMap<u32, Stopped>,
-    /// Witnesses that are no longer read, and why.
-    pub dropped: BTreeMap<u32, String>,
+    /// Counters that a source retired.
+    pub retired: BTreeMap<u32, RetiredCounter>,
     /// What is left out now.
     pub relief: Relief,
     /// Whether it is recorded who holds which device.
     pub holders: bool,
-    /// What the kubelet last said of devices and pods.
-    pub assigned: Option<Arc<AssignmentReading>>,
+}
+
+/// A counter that is no longer read.
+#[derive(Debug)]
+pub(super) struct RetiredCounter {
+    pub cause: Cause,
+    /// The reason, in one line.
+    pub why: String,
 }
 
 impl<'a> CommonState<'a> {
@@ -60,10 +63,9 @@ impl<'a> CommonState<'a> {
     ) -> Self {
         let read = session.layouts().values().flat_map(Layout::ids);
         let opened = read.chain(session.statistics().ids()).collect();
-        let (stopped, dropped) = (BTreeMap::new(), BTreeMap::new());
+        let (stopped, retired) = (BTreeMap::new(), BTreeMap::new());
         let (relief, holders) = (Relief::None, session.sees_holders());
-        let assigned = None;
-        Self { options, machine, plan, cpus, opened, stopped, dropped, relief, holders, assigned }
+        Self { options, machine, plan, cpus, opened, stopped, retired, relief, holders }
     }
 
     /// Applies a change: counters that stopped, are read elsewhere, or count again.
@@ -81,13 +83,12 @@ impl<'a> CommonState<'a> {
 pub(super) struct Draft {
     writer: WriterHandle,
     pairs: BTreeMap<String, String>,
-    canary: Option<CanarySummary>,
     clock: Snapshot,
 }
 
 impl Draft {
-    /// Creates the files of a part; `canary` has moved nothing in it. The offset between its clocks
-    /// is that of the previous part, unless the wall clock was set since.
+    /// Creates the files of a part; sources say `source_metadata` of themselves. The offset between
+    /// its clocks is that of the previous part, unless the wall clock was set since.
     ///
     /// # Errors
     ///
@@ -96,22 +97,20 @@ impl Draft {
         target: RecordingTarget,
         options: &RecordOptions,
         plan: &Plan,
-        canary: Option<&CanarySummary>,
+        source_metadata: BTreeMap<String, String>,
         previous_clock: Option<Snapshot>,
     ) -> Result<Self> {
         let clock = Snapshot::read_clocks();
         let clock = previous_clock.map_or(clock, |previous| clock.with_offset_of(previous));
         let mut pairs = metadata::at_start(options, plan, clock)?;
-        if let Some(canary) = canary {
-            canary.write_metadata(&mut pairs)?;
-        }
+        pairs.extend(source_metadata);
         let create = CreateOptions {
             overwrite: options.force,
             mode: options.mode,
             ..CreateOptions::default()
         };
         let writer = WriterHandle::create(target, create, &pairs, options.tap.as_ref())?;
-        Ok(Self { writer, pairs, canary: canary.cloned(), clock })
+        Ok(Self { writer, pairs, clock })
     }
 
     /// Begins the part with this tick.
@@ -126,7 +125,7 @@ impl Draft {
         start_tick: u64,
     ) -> Result<OpenPart> {
         let CommonState { options, machine, plan, .. } = common;
-        let Self { mut writer, pairs, canary, clock } = self;
+        let Self { mut writer, pairs, clock } = self;
         let online = open::online_cpus(&machine.root)?;
         let missing = |present: &[u32], expected: &[u32]| -> Vec<u32> {
             expected.iter().copied().filter(|cpu| !present.contains(cpu)).collect()
@@ -153,8 +152,8 @@ impl Draft {
             .unopened()
             .iter()
             .map(|unopened_counter| (unopened_counter.counter, unopened_counter.reason.as_str()));
-        let dropped = common.dropped.iter().map(|(id, why)| (*id, why.as_str()));
-        plan_rows(plan, &unopened.chain(dropped).collect(), &mut sink);
+        let retired = common.retired.iter().map(|(id, retired)| (*id, retired.why.as_str()));
+        plan_rows(plan, &unopened.chain(retired).collect(), &mut sink);
         link_rows(plan, &mut sink);
         let attributor = Attributor::new(&RecordingFacts {
             plan,
@@ -179,8 +178,8 @@ impl Draft {
             ledger.set_optional(plan.only_witnesses().map(|witness| witness.id));
         }
         metadata::note_unopened(ledger, session.unopened(), now_ns);
-        for (id, why) in &common.dropped {
-            ledger.add_explained(Cause::WitnessLost, now_ns, Some(*id), why);
+        for (id, retired) in &common.retired {
+            ledger.add_explained(retired.cause, now_ns, Some(*id), &retired.why);
         }
         for unseen in session.unseen() {
             ledger.add_explained(Cause::IoUnseen, now_ns, None, unseen);
@@ -195,12 +194,6 @@ impl Draft {
         }
         if common.relief > Relief::None {
             ledger.add_relief_change(now_ns, 0, Relief::None, common.relief);
-        }
-        if let Some(files) = session.open_files() {
-            super::holders::enter_first_reading(files, &mut timeline, &mut sink);
-        }
-        if let Some(assigned) = &common.assigned {
-            super::pods::enter_assignments(assigned, now_ns, &mut timeline, &mut sink);
         }
         let start_ns = start_tick * plan.tick_ns;
         // Changes since the recording began.
@@ -222,7 +215,6 @@ impl Draft {
             writer,
             pairs,
             losses_sealed: None,
-            canary,
             clock,
             begin: Instant::now(),
             own_cpu_ns: metadata::own_cpu_ns(),
@@ -239,59 +231,33 @@ pub(super) struct OpenPart {
     pub start_ns: u64,
     pub writer: WriterHandle,
     pub begin: Instant,
-    /// The metadata at the last seal, and the number of losses in them.
-    pairs: BTreeMap<String, String>,
+    /// The metadata at the last seal.
+    pub pairs: BTreeMap<String, String>,
+    /// The number of losses in them.
     losses_sealed: Option<u64>,
-    /// What the canary moved in this part.
-    canary: Option<CanarySummary>,
     pub clock: Snapshot,
     /// CPU time that this process had used when the part began.
     own_cpu_ns: i64,
 }
 
 impl OpenPart {
-    /// Enters a burst of the canary.
-    pub(super) fn add_burst(&mut self, ended_burst: &EndedBurst) -> Result<()> {
-        let EndedBurst { burst, device, links } = ended_burst;
-        if let Some(canary) = &mut self.canary {
-            canary.add_burst(burst.kind, links, burst.bytes);
-        }
-        let Sink { rows, origin, .. } = &mut self.sink;
-        rows.canary.append_burst(burst, device.as_deref(), links, origin)
-    }
-
-    /// Writes what the canary moved into the metadata.
-    fn note_canary(&mut self) -> Result<bool> {
-        let Some(canary) = &self.canary else { return Ok(false) };
-        let previous = self.pairs.get(crate::schema::metadata::CANARY).cloned();
-        canary.write_metadata(&mut self.pairs)?;
-        Ok(previous.as_ref() != self.pairs.get(crate::schema::metadata::CANARY))
-    }
-
-    /// Hands all rows to the writer and makes them survive a kill, with the losses and marks so
-    /// far: a recorder that is killed cannot write them later.
-    pub(super) fn seal_rows(&mut self, marks: &PartMarks) -> Result<()> {
-        marks.hand_over(&mut self.sink, &mut self.timeline.ledger);
+    /// Hands all rows to the writer and makes them survive a kill, with the losses so far and what
+    /// sources have given it: a recorder that is killed cannot write them later.
+    pub(super) fn seal_rows(&mut self, sources: &mut SideSources<'_>) -> Result<()> {
+        // Sources come first: they give it rows, losses and metadata.
+        let has_new_metadata = sources.seal_part(self)?;
         self.sink.flush_rows(&mut self.writer)?;
         let losses = self.timeline.ledger.totals().values().sum();
-        let marked = marks.note_in_metadata(&mut self.pairs)?;
-        let has_canary_changed = self.note_canary()?;
-        if self.losses_sealed.replace(losses) != Some(losses) || marked || has_canary_changed {
+        if self.losses_sealed.replace(losses) != Some(losses) || has_new_metadata {
             metadata::note_losses(&mut self.pairs, &self.timeline.ledger)?;
             self.writer.set_metadata(self.pairs.clone())?;
         }
         self.writer.seal_rows()
     }
 
-    /// Ends the part; its thread finishes the files. Returns its losses by cause.
-    pub(super) fn end_part(
-        mut self,
-        marks: &PartMarks,
-        timer: Timer,
-    ) -> Result<(Finishing, BTreeMap<Cause, u64>)> {
-        marks.hand_over(&mut self.sink, &mut self.timeline.ledger);
-        marks.note_in_metadata(&mut self.pairs)?;
-        self.note_canary()?;
+    /// Ends the part, to which sources have given their last; its thread finishes the files.
+    /// Returns its losses by cause.
+    pub(super) fn end_part(mut self, timer: Timer) -> Result<(Finishing, BTreeMap<Cause, u64>)> {
         self.timeline.end_holders(&mut self.sink);
         self.timeline.ledger.write_rows(&mut self.sink);
         let complete = self.timeline.ledger.loss_summary().is_complete();

@@ -142,8 +142,8 @@ mod tests {
         let mount = tempfile::tempdir().unwrap();
         let directory = mount.path().join("a/b");
         fs::create_dir_all(&directory).unwrap();
-        let place = CanaryCgroup { path: "/a/b".to_owned(), directory, keeper: None };
-        assert_eq!(place.free_memory(mount.path()), None);
+        let cgroup = CanaryCgroup { path: "/a/b".to_owned(), directory, keeper: None };
+        assert_eq!(cgroup.free_memory(mount.path()), None);
         for (file, text) in [
             ("a/memory.max", "1000\n"),
             ("a/memory.current", "300\n"),
@@ -152,7 +152,7 @@ mod tests {
         ] {
             fs::write(mount.path().join(file), text).unwrap();
         }
-        assert_eq!(place.free_memory(mount.path()), Some(700));
+        assert_eq!(cgroup.free_memory(mount.path()), Some(700));
     }
 
     #[test]
