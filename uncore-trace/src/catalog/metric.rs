@@ -1,9 +1,8 @@
 //! Metrics: values with a unit, computed from readings.
 //!
-//! The catalog describes them ([`Metric`], [`Constant`]), planning finds their inputs
-//! ([`Planned`]), and [`evaluate_metric`] computes a value from counts. It always uses the counts
-//! of the whole time in question, not values of shorter times, because a ratio of sums is not a
-//! mean of ratios.
+//! The catalog describes them ([`Metric`], [`Constant`]), planning finds their inputs,
+//! and [`evaluate_metric`] computes a value from counts. It always uses the counts of the whole time
+//! in question, not values of shorter times, because a ratio of sums is not a mean of ratios.
 
 use std::collections::BTreeMap;
 

@@ -68,7 +68,7 @@ impl Rotation {
     ///
     /// # Errors
     ///
-    /// See [`Series::open`].
+    /// See [`PartSeries::open`].
     pub(super) fn open_series(
         target: &RecordingTarget,
         options: &RecordOptions,

@@ -20,7 +20,7 @@ pub(super) const FLOOR: &str = "floor";
 /// The output of the comparison.
 #[derive(Debug, Deserialize)]
 pub(super) struct ComparisonOutput {
-    /// By [`Cell::label`].
+    /// By [`Cell::cell_label`].
     pub figures: BTreeMap<String, Figure>,
     /// Fraction of the time of the CPUs near a counter that the recorder used.
     pub recorder: f64,
