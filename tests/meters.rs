@@ -14,7 +14,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::discover::apart::SeparateFunctions;
+use uncore_trace::discover::held_functions::SeparateFunctions;
 use uncore_trace::discover::{self, Machine};
 use uncore_trace::plan::{Plan, PlanRequest};
 

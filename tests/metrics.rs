@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::metric::{DURATION_NS, MetricValue, PlannedMetric, evaluate_metric};
-use uncore_trace::catalog::words::PmuWords;
+use uncore_trace::catalog::pmu_words::PmuWords;
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Plan, PlanRequest, plan};
 use uncore_trace_lab::fixtures;

@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use uncore_trace::catalog::Catalog;
+use uncore_trace::catalog::pmu_words::PmuWords;
 use uncore_trace::catalog::witness::Witness;
-use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::discover::{Machine, Pmu};
 use uncore_trace::plan::allowance::WitnessAllowance;
 use uncore_trace::plan::misses::WitnessDemand;

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::family::PmuKind;
+use uncore_trace::catalog::pmu_words::PmuWords;
 use uncore_trace::catalog::source::Cause;
-use uncore_trace::catalog::words::PmuWords;
 use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::Machine;
 use uncore_trace::plan::{Counter, DeclaredCause, Plan, PlanRequest, plan};

@@ -5,8 +5,8 @@ use std::fs;
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::encode::EncodedEvent;
+use uncore_trace::catalog::pmu_words::{PmuEvent, PmuWords, WHOLE_WORDS};
 use uncore_trace::catalog::spec::terms;
-use uncore_trace::catalog::words::{PmuEvent, PmuWords, WHOLE_WORDS};
 use uncore_trace::discover::event::AliasValue;
 use uncore_trace::discover::{machine, name};
 use uncore_trace::plan::{Counter, plan};

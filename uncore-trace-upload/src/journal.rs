@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 
 use uncore_trace::bounds;
 use uncore_trace::tables::mode::FileMode;
-use uncore_trace::tables::sent::{JOURNAL, Stamp, line, parse_journal};
+use uncore_trace::tables::upload_journal::{JOURNAL, Stamp, line, parse_journal};
 
 use crate::tree::CompleteFile;
 

@@ -24,7 +24,7 @@ use clap::ArgAction;
 use uncore_trace::cmd::heading::OTHER;
 use uncore_trace::cmd::output::print;
 use uncore_trace::cmd::upload::Args;
-use uncore_trace::cmd::{messages, typed};
+use uncore_trace::cmd::{command_line, messages};
 use uncore_trace::config::Config;
 use uncore_trace::signals::{self, Signals};
 use uncore_trace::text::{count_noun, printable};
@@ -57,7 +57,7 @@ struct UploadCli {
 
 fn main() -> ExitCode {
     signals::survive_file_size_limit();
-    let cli: UploadCli = match typed::parse(std::env::args_os()) {
+    let cli: UploadCli = match command_line::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };

@@ -15,7 +15,7 @@ use jiff::tz::TimeZone;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 
 use uncore_trace::tables::layout::{self, Partition};
-use uncore_trace::tables::sent::Stamp;
+use uncore_trace::tables::upload_journal::Stamp;
 
 const HOUR: Duration = Duration::from_hours(1);
 

@@ -45,7 +45,7 @@ pub mod bounds;
 pub mod clock;
 pub mod count;
 mod heap;
-pub mod held;
+pub mod held_messages;
 pub mod otlp;
 mod priority;
 pub mod protobuf;

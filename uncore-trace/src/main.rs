@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     if let Some(code) = canary::main(name.as_deref()) {
         return code;
     }
-    let cli: cmd::Cli = match cmd::typed::parse(std::env::args_os()) {
+    let cli: cmd::Cli = match cmd::command_line::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::time::sleep;
-use uncore_trace::cmd::repeats::RepeatedWarnings;
+use uncore_trace::cmd::repeated_warnings::RepeatedWarnings;
 use uncore_trace::config::ListenAddress;
 
 use self::agent::AgentClient;

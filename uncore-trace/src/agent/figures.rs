@@ -46,7 +46,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::tables::sent;
+    use crate::tables::upload_journal;
 
     #[test]
     fn files_wait_until_the_journal_has_them() {
@@ -64,9 +64,10 @@ mod tests {
         assert_eq!((both.files, both.bytes), (2, 30));
         assert!(both.oldest_s.is_some_and(|time| time > 1.7e9));
         let name = format!("{hour}/a.parquet");
-        let stamp = sent::Stamp::from_metadata(&fs::metadata(place.path().join(&name)).unwrap());
-        let journal = format!("1\n{}", sent::line(&name, stamp));
-        fs::write(place.path().join(sent::JOURNAL), journal).unwrap();
+        let stamp =
+            upload_journal::Stamp::from_metadata(&fs::metadata(place.path().join(&name)).unwrap());
+        let journal = format!("1\n{}", upload_journal::line(&name, stamp));
+        fs::write(place.path().join(upload_journal::JOURNAL), journal).unwrap();
         let one = read_unsent(&config).unwrap();
         assert_eq!((one.files, one.bytes), (1, 20));
         assert_eq!(read_unsent(&Config::parse("[rollup]\n").unwrap()), None);

@@ -6,12 +6,12 @@
 //! directions of links and events, each with as many owners as the configuration allows; and so is
 //! the number of those that begin in an hour ([`counted`]).
 
+mod agent_metrics;
 mod canary;
-mod counted;
 mod otlp;
-mod own;
 mod page;
 mod table;
+mod traffic_counts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,8 +22,8 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use self::canary::CanaryRatios;
-use self::counted::{OwnerName, OwnerShare, TrafficCounts};
 use self::table::unit_of;
+use self::traffic_counts::{OwnerName, OwnerShare, TrafficCounts};
 use crate::schema::cgroups::whole_job;
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::loss;

@@ -15,16 +15,16 @@ mod consumer;
 mod ending;
 mod figures;
 mod http;
-mod keep;
 pub mod metrics;
 mod notify;
-mod pulse;
+mod pending_spans;
 mod reload;
-mod room;
+mod ring_reserve;
 #[cfg(test)]
 mod sample;
+mod saved_span;
 pub mod trigger;
-mod wishes;
+mod watchdog;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,11 +38,11 @@ use signal_hook::consts::{SIGHUP, SIGUSR1};
 use self::consumer::TapConsumer;
 use self::http::HttpState;
 use self::notify::Notify;
-use self::pulse::Pulse;
+use self::pending_spans::{SpanSaver, kept_directory};
 use self::reload::Reload;
-use self::room::RingReserve;
+use self::ring_reserve::RingReserve;
 use self::trigger::Condition;
-use self::wishes::{SpanSaver, kept_directory};
+use self::watchdog::Pulse;
 use crate::config::Config;
 use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
@@ -53,7 +53,7 @@ use crate::signals::Signals;
 use crate::tables::lock::Lock;
 use crate::tables::thread::Tap;
 use crate::tables::writer::RecordingTarget;
-use crate::tables::{hour_upkeep, hours, lock, place, series};
+use crate::tables::{hour_upkeep, hours, lock, output_path, series};
 use crate::workload::Workload;
 
 /// Batches of rows that may wait for the consumer. If it is full, the thread that writes tables
@@ -92,8 +92,8 @@ pub fn run(
     let _locks = lock_directories(config)?;
     if let Some(ring) = &config.ring {
         series::repair_parts(&ring.directory)?;
-        keep::remove_unfinished(&ring.directory);
-        keep::remove_unfinished(&kept_directory(&config.kept, ring));
+        saved_span::remove_unfinished(&ring.directory);
+        saved_span::remove_unfinished(&kept_directory(&config.kept, ring));
     }
     if let Some(rollup) = &config.rollup {
         for file in hour_upkeep::repair_hours(&rollup.directory)? {
@@ -181,13 +181,13 @@ fn lock_directories(config: &Config) -> Result<Vec<Lock>> {
     let rollup = config.rollup.as_ref().map(|rollup| (&rollup.directory, rollup.mode));
     let mut locks = Vec::new();
     for (dir, mode) in ring.into_iter().chain(rollup) {
-        place::refuse_link(dir)?;
+        output_path::refuse_link(dir)?;
         hours::make_directories(dir, mode)?;
         locks.push(lock::lock_directory(dir, mode)?);
     }
     if let Some(ring) = &config.ring {
         let kept = kept_directory(&config.kept, ring);
-        place::refuse_link(&kept)?;
+        output_path::refuse_link(&kept)?;
         hours::make_directories(&kept, ring.mode)?;
     }
     Ok(locks)

@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 use std::{env, io};
 
-use super::pulse::Pulse;
+use super::watchdog::Pulse;
 
 /// The socket of the service manager; `None` without one.
 #[derive(Debug)]

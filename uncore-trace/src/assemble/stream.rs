@@ -12,7 +12,7 @@ use super::output::EntryOutput;
 use super::sink::Sink;
 use super::span::{TickTime, TimeSpan, TimelineSpan};
 use super::streams::Streams;
-use super::unnamed::UnnamedCgroups;
+use super::unnamed_cgroups::UnnamedCgroups;
 use crate::drain::{DrainedRecord, Peek};
 use crate::entries::{LogConsumer, Owner};
 use crate::identity::names::TaskNames;

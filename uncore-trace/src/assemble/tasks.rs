@@ -1,6 +1,6 @@
 //! Rows of `tasks`: when a thread was first seen, executed a program, moved or exited.
 
-use super::seen::SeenThreads;
+use super::seen_threads::SeenThreads;
 use super::sink::Sink;
 use super::stream::{RawStream, StreamContext, StreamStart};
 use crate::drain::{CgroupChange, CgroupRecord, DrainedRecord, RunRecord, TaskChange, TaskRecord};

@@ -8,9 +8,9 @@ use std::collections::btree_map::Entry;
 
 use super::cputime::{CpuTimeSplit, CpuTimes};
 use super::io::IoUse;
-use super::looks::{RunningTask, RunningTasks};
 use super::offline::OfflineCpus;
 use super::raw;
+use super::running_tasks::{RunningTask, RunningTasks};
 use super::sink::Sink;
 use super::span::{TickTime, TimeSpan};
 use super::stream::{AppliedChange, ClosingBin, RawStream, StreamContext, StreamStart};

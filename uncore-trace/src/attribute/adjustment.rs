@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 
 use super::method::Method;
-use super::names::OwnerNames;
+use super::owner_names::OwnerNames;
 use super::share::Share;
 
 /// A window of a counter that its method has divided.

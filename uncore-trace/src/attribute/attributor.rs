@@ -11,7 +11,7 @@ use super::counter::TrackedCounter;
 use super::facts::RecordingFacts;
 use super::learning::{LearnMoment, Learning, LearningSetup};
 use super::memory_links::find_memory_links;
-use super::names::OwnerNames;
+use super::owner_names::OwnerNames;
 use super::row_queue::{RowQueue, RowSource};
 use super::schedule::{LEARN_INTERVAL_NS, LearnSchedule};
 use super::series::WindowClock;

@@ -2,7 +2,7 @@
 
 use super::counter::TrackedCounter;
 use super::learning::Learning;
-use super::names::OwnerNames;
+use super::owner_names::OwnerNames;
 use super::span::{Close, WindowEnd};
 use super::stage::DivisionStage;
 use super::usage::OwnerTimes;

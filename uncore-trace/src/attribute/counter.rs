@@ -10,7 +10,7 @@ use super::history::Histories;
 use super::learner::DividedCount;
 use super::method::Method;
 use super::methods::Methods;
-use super::names::OwnerNames;
+use super::owner_names::OwnerNames;
 use super::predictor::Predictor;
 use super::schedule::LearnSchedule;
 use super::series::{ReadingSeries, SeriesEnd, WindowClock};

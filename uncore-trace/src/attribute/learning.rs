@@ -15,11 +15,11 @@ use std::collections::HashSet;
 
 use super::counter::TrackedCounter;
 use super::history::Histories;
+use super::learning_turn::CounterTurn;
 use super::method::Method;
-use super::names::OwnerNames;
+use super::owner_names::OwnerNames;
 use super::ports::Ports;
 use super::schedule::LearnSchedule;
-use super::turn::CounterTurn;
 use super::usage::{CpuSet, TickUse};
 use super::waiting::{WaitingWindows, WindowState};
 use super::witnesses::Witnesses;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::cgroup_credit::CgroupCredit;
 use super::counter::TrackedCounter;
-use super::names::OwnerNames;
+use super::owner_names::OwnerNames;
 use super::rows::{RowContext, WindowRows};
 use super::small_shares::LargeOwners;
 use super::waiting::{EndedWindow, WaitingWindows, WindowState};

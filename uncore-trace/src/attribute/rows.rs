@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::counter::TrackedCounter;
-use super::names::OwnerNames;
+use super::owner_names::OwnerNames;
 use super::share::Share;
 use super::span::DividedWindow;
 use super::waiting::{EndedWindow, WindowState};

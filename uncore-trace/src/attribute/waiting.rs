@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 
-use super::names::OwnerNames;
+use super::owner_names::OwnerNames;
 use super::span::{CountSpan, DividedWindow};
 
 /// The state of a counter in a window.

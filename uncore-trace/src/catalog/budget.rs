@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::encode::EncodedEvent;
 use super::pattern::matches_event;
+use super::pmu_words::PmuWords;
 use super::suggest::list_names;
-use super::words::PmuWords;
 use crate::discover::event::{AliasValue, EventAlias};
 
 /// A limit on the events of one PMU instance.

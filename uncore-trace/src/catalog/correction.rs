@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use super::pattern::matches_event;
+use super::pmu_words::PmuWords;
 use super::rules::is_of;
-use super::words::PmuWords;
 use crate::discover::event::EventAlias;
 
 /// Events that the kernel's sysfs describes wrongly.

@@ -12,10 +12,10 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::asides::Asides;
+use super::pmu_words::{CACHE, HARDWARE, PmuEvent, PmuWords, WHOLE_WORDS};
 use super::rules::Attempt;
 use super::spec::{ColumnError, Term, TermValue};
 use super::suggest::{did_you_misspell, list_names};
-use super::words::{CACHE, HARDWARE, PmuEvent, PmuWords, WHOLE_WORDS};
 use crate::discover::event::AliasValue;
 use crate::discover::format::{FormatField, WORDS};
 use crate::text::printable;

@@ -8,9 +8,9 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::behind::BehindRule;
 use super::budget::Budget;
 use super::correction::Correction;
+use super::devices_behind::BehindRule;
 use super::domain::DomainRule;
 use super::exact::ExactRule;
 use super::filter::DefaultFilter;

@@ -11,7 +11,7 @@ use super::Catalog;
 use super::family::{Family, PmuKind};
 use super::group::Group;
 use super::pattern::matches;
-use super::words::PmuWords;
+use super::pmu_words::PmuWords;
 use crate::discover::processor::Processor;
 use crate::discover::release::KernelVersion;
 use crate::discover::{Machine, Pmu, name};

@@ -5,10 +5,10 @@
 //! precedence.
 
 pub mod asides;
-pub mod behind;
 pub mod budget;
 pub mod cache_names;
 pub mod correction;
+pub mod devices_behind;
 #[cfg(test)]
 mod document;
 pub mod domain;
@@ -26,6 +26,7 @@ mod naming;
 pub mod near;
 pub mod overlay;
 pub mod pattern;
+pub mod pmu_words;
 pub mod ports;
 pub mod rules;
 pub mod scope;
@@ -35,7 +36,6 @@ pub mod suggest;
 pub(crate) mod vendor;
 pub mod verified;
 pub mod witness;
-pub mod words;
 
 use anyhow::{Context, Result};
 

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::encode::FieldValue;
-use super::words::{PmuEvent, PmuWords, WHOLE_WORDS};
+use super::pmu_words::{PmuEvent, PmuWords, WHOLE_WORDS};
 use crate::discover::event::{AliasValue, EventAlias};
 use crate::discover::format::{FormatField, WORDS};
 

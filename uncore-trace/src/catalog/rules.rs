@@ -4,9 +4,9 @@
 use serde::Deserialize;
 
 use super::pattern::{matches, matches_event};
+use super::pmu_words::{PmuWords, WHOLE_WORDS};
 use super::spec::Term;
 use super::suggest::list_names;
-use super::words::{PmuWords, WHOLE_WORDS};
 use crate::discover::Pmu;
 use crate::discover::format::WORDS;
 use crate::text::printable;

@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::family::Family;
 use super::group::Group;
 use super::pattern::matches_event;
+use super::pmu_words::{PmuEvent, PmuWords};
 use super::spec::{Term, TermValue};
-use super::words::{PmuEvent, PmuWords};
 use crate::discover::Pmu;
 use crate::discover::event::{AliasTerm, AliasValue, EventAlias};
 

@@ -8,7 +8,7 @@ use super::heading::{SPAN, WRITE};
 use super::output::{self, ModeArg, print};
 use crate::cut;
 use crate::tables::lock::LockingCommand;
-use crate::tables::place;
+use crate::tables::output_path;
 use crate::tables::writer::{CreateOptions, RecordingTarget};
 use crate::text::printable;
 use crate::units;
@@ -62,11 +62,11 @@ pub struct Args {
 /// Writes the recording and prints a summary.
 pub fn run(args: &Args) -> Result<u8> {
     let named = printable(&args.output.display().to_string()).into_owned();
-    let RecordingTarget::Dataset(target) = place::parse_target(&args.output)? else {
+    let RecordingTarget::Dataset(target) = output_path::parse_target(&args.output)? else {
         bail!("cannot write {named}: name a directory, as in -o cut/");
     };
     let recordings = cut::open_parts(&args.path)?;
-    place::require_outside_series(&args.path, &target)?;
+    output_path::require_outside_series(&args.path, &target)?;
     let find_moment = |moment: &Option<TimePoint>, edge| {
         moment.as_ref().map(|moment| moment.resolve_across(&recordings, edge)).transpose()
     };

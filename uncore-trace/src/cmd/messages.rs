@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-use super::repeats::RepeatedWarnings;
-use crate::held;
+use super::repeated_warnings::RepeatedWarnings;
+use crate::held_messages;
 use crate::plan::Plan;
 use crate::text::printable;
 
@@ -20,7 +20,7 @@ static REPEATS: Mutex<Option<RepeatedWarnings>> = Mutex::new(None);
 /// Prints one line on standard error. A failure is ignored: there is no other place to report it,
 /// and it must not end the recording. While `top` draws on the terminal, lines wait.
 pub fn print_message(line: &str) {
-    if !held::offer_line(line) {
+    if !held_messages::offer_line(line) {
         writeln!(io::stderr(), "uncore-trace: {line}").unwrap_or_default();
     }
 }

@@ -2,12 +2,13 @@
 //! the exit code. To add a subcommand, add a file, its `mod` line and its line in [`Command`]'s
 //! list.
 
-pub mod after;
 pub mod agent;
 pub mod attribute;
 pub mod calibrate;
 pub mod catalog;
 pub mod check;
+pub mod command_end;
+pub mod command_line;
 pub mod completions;
 pub mod cut;
 pub mod diff;
@@ -22,7 +23,7 @@ pub mod output;
 mod page;
 pub mod record;
 pub mod repair;
-pub mod repeats;
+pub mod repeated_warnings;
 pub mod report;
 pub mod rollup;
 mod root;
@@ -30,7 +31,6 @@ pub mod select;
 pub mod stat;
 pub mod top;
 mod trust;
-pub mod typed;
 pub mod upload;
 mod values;
 mod witness;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 pub use self::args::Args;
-use super::after;
+use super::command_end;
 use super::output::print;
 use super::select::to_nanos;
 use super::trust::as_cgroup;
@@ -21,7 +21,7 @@ use crate::record::{
     Sampling, parse_duration,
 };
 use crate::signals::Signals;
-use crate::tables::place;
+use crate::tables::output_path;
 use crate::tables::series::Keep;
 use crate::text::{count_noun, printable};
 use crate::units;
@@ -113,19 +113,21 @@ async fn record_and_wait(
 ) -> Result<u8> {
     // The handlers come first: from here on a signal ends the recording with whole files.
     let (mut signals, mut workload) = (Signals::install()?, Workload::without_command());
-    let target = place::parse_target(&options.output)?;
+    let target = output_path::parse_target(&options.output)?;
     let recorded =
         Box::pin(record::record(target, machine, plan, options, &mut workload, &mut signals)).await;
     let outcome = match recorded {
         Ok(outcome) => outcome,
-        Err(error) => return after::wait_after_failure(error, &mut workload, &mut signals).await,
+        Err(error) => {
+            return command_end::wait_after_failure(error, &mut workload, &mut signals).await;
+        }
     };
     // The summary comes before the wait for the command, which may run for hours.
     if !options.quiet {
         print_summary(options, &outcome, shows_answer);
     }
     let code =
-        after::wait_after_recording(&mut workload, &mut signals, kill, options.quiet).await?;
+        command_end::wait_after_recording(&mut workload, &mut signals, kill, options.quiet).await?;
     if outcome.losses.is_complete() {
         return Ok(code.unwrap_or(0));
     }
@@ -174,7 +176,7 @@ fn recorder_options(
             show(flush)
         );
     }
-    let output = args.output.clone().unwrap_or_else(place::unused_name);
+    let output = args.output.clone().unwrap_or_else(output_path::unused_name);
     let raw = record::has_raw_tables(&output)?;
     for (flag, table) in [("--slices", args.slices), ("--io", args.io)] {
         if table && !raw {

@@ -19,8 +19,8 @@ use crate::view::canary;
 use crate::view::headroom::{self, headroom};
 use crate::view::incomplete::Incomplete;
 use crate::view::links::Links;
+use crate::view::machine_output;
 use crate::view::page;
-use crate::view::programs;
 use crate::view::render::{self, TextStyle};
 use crate::view::selected::ReportSelection;
 use crate::view::span::TimePoint;
@@ -221,10 +221,10 @@ pub fn run(args: &Args) -> Result<u8> {
         incomplete.as_ref().map(|incomplete| describe_incomplete(incomplete, &usage, args, width));
     let text = if args.json {
         let canary_credits = canary::read_credits(&recording)?;
-        programs::usage_as_json(&usage, incomplete.as_ref(), canary_credits.as_deref())
+        machine_output::usage_as_json(&usage, incomplete.as_ref(), canary_credits.as_deref())
             .context("cannot write the report as JSON")?
     } else if args.csv {
-        programs::usage_as_csv(&usage, incomplete.as_ref())
+        machine_output::usage_as_csv(&usage, incomplete.as_ref())
     } else {
         let marks = marks::before_tables(args, &recording, &usage, style)?;
         let table = render::draw_usage(&usage, style);

@@ -8,7 +8,7 @@ use super::catalog::CatalogArgs;
 use super::heading::COUNT;
 use crate::catalog::Catalog;
 use crate::discover::Machine;
-use crate::discover::apart::SeparateFunctions;
+use crate::discover::held_functions::SeparateFunctions;
 use crate::plan::misses::WitnessDemand;
 use crate::plan::{DeclaredCause, PlanRequest};
 

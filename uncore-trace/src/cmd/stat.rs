@@ -13,13 +13,13 @@ use tokio::runtime::Runtime;
 
 pub use self::args::Args;
 use self::events::{event_label, named_pmus, parse_events};
-use super::after;
+use super::command_end;
 use super::messages::{self, is_broken_pipe};
 use super::select::to_nanos;
 use crate::catalog::Catalog;
 use crate::discover::{self, CpuList, Machine, name};
 use crate::open::{Counting, Unopened};
-use crate::plan::bare::{DURATION, SYSTEM, USER};
+use crate::plan::builtin_events::{DURATION, SYSTEM, USER};
 use crate::plan::{self, Plan, PlanRequest};
 use crate::record::{default_tick, parse_duration};
 use crate::signals::Signals;
@@ -245,7 +245,7 @@ fn exit_after_command(
 ) -> Result<u8> {
     match counted {
         Err(error) if !is_broken_pipe(&error) => {
-            runtime.block_on(after::wait_after_failure(error, workload, signals))
+            runtime.block_on(command_end::wait_after_failure(error, workload, signals))
         }
         counted => counted,
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use anyhow::Result;
 use arrow::array::Array as _;
 
-use super::part::PartToCut;
+use super::cut_source::PartToCut;
 use super::rows::filter_rows;
 use crate::schema::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
 use crate::schema::loss::{self, does_hold};

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::part::PartToCut;
+use super::cut_source::PartToCut;
 use crate::schema::marks::{Builder, ListedMarks, Mark, MarkKind, TABLE, decode_marks};
 use crate::schema::origin::RecordingOrigin;
 use crate::tables::writer::Writer;

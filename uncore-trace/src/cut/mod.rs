@@ -7,12 +7,12 @@
 //! Losses and CPU times are those of the new recording. Memory is a few batches and the state of
 //! each live task, whatever the length of the recording.
 
-mod held;
+mod cpu_times;
+mod cut_source;
 mod losses;
 mod marks;
-mod part;
 mod rows;
-mod time;
+mod states;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,17 +21,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
-use self::held::HeldStates;
-use self::part::PartToCut;
+use self::cpu_times::CopiedCpuTimes;
+use self::cut_source::PartToCut;
 use self::rows::{ReadingsCopier, copy_between, copy_during, copy_ended};
-use self::time::CopiedCpuTimes;
+use self::states::HeldStates;
 use crate::clock::Snapshot;
 use crate::schema::canary::{self, CanarySummary};
 use crate::schema::loss::Losses;
-use crate::schema::when::RowTime;
+use crate::schema::row_time::RowTime;
 use crate::schema::{ALL, metadata, run};
 use crate::tables::names::parts_of;
-use crate::tables::place;
+use crate::tables::output_path;
 use crate::tables::reader::Recording;
 use crate::tables::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
 
@@ -86,7 +86,7 @@ pub fn cut_recordings(
         .map_or(Ok(first_part.begin_ns), |begin_time| first_part.window_begin(begin_time))?;
     let end_ns = to_ns.map_or(Ok(last_part.end_ns), |end_time| last_part.window_end(end_time))?;
     for part_to_copy in &chosen {
-        place::require_apart(part_to_copy.recording.recording_path(), target)?;
+        output_path::require_apart(part_to_copy.recording.recording_path(), target)?;
     }
     // Asked before anything is written: only a directory that this call makes is removed on
     // failure.

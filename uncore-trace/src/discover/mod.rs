@@ -5,7 +5,6 @@
 //! nothing else.
 
 pub mod accounts;
-pub mod apart;
 pub mod calibration;
 pub mod cgroups;
 pub mod cpulist;
@@ -13,6 +12,7 @@ pub mod cpus;
 pub mod devices;
 pub mod event;
 pub mod format;
+pub mod held_functions;
 pub mod iort;
 pub mod mounts;
 pub mod name;

@@ -24,9 +24,9 @@
 
 mod account;
 mod consumer;
-mod held;
+mod device_hold;
+mod device_transfer;
 mod monitored;
-mod moved;
 mod owner;
 mod relief;
 
@@ -35,9 +35,9 @@ use std::sync::Arc;
 
 pub use self::account::{AccountGrowth, Accounted};
 pub use self::consumer::{LogConsumer, MissingCount, MissingReason, ROWS_AT_ONCE};
-pub use self::held::DeviceHold;
+pub use self::device_hold::DeviceHold;
+pub use self::device_transfer::{DeviceTransfer, MovedSum};
 pub use self::monitored::{ALL_SOCKETS, Monitored, MonitoredSum};
-pub use self::moved::{DeviceTransfer, MovedSum};
 pub use self::owner::{Owner, OwnerFields, softirq_label};
 pub use self::relief::Relief;
 use crate::schema::cgroups::CgroupNames;

@@ -27,7 +27,7 @@ use super::pmu;
 use super::programs;
 use super::sampler::{self, RunningSampler};
 use super::session::{CpuFollower, Session};
-use super::shared;
+use super::shared_counters;
 use crate::bounds;
 use crate::count::Count;
 
@@ -332,7 +332,7 @@ impl Session {
             return Ok(true);
         };
         let settled = running.reassign(ebpf, samplers, &readers_before, layouts)?;
-        shared::assign_others(samplers, layouts)?;
+        shared_counters::assign_others(samplers, layouts)?;
         Ok(settled)
     }
 

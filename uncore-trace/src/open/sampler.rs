@@ -28,7 +28,7 @@ use super::open_counter::Layout;
 use super::options::Timer;
 use super::programs;
 use super::run_on_cpu::run_on_cpu;
-use super::shared;
+use super::shared_counters;
 use super::visit::visit_cpus;
 use crate::confine::{self, ThreadNeeds};
 
@@ -123,7 +123,7 @@ pub(super) fn assign_layout(
     state: u32,
 ) -> Result<()> {
     let (first_slot, at_switch) = (layout.first_slot, layout.at_switch);
-    let turn = if layout.other_cpus.is_empty() { 0 } else { shared::turn_number(cpu) };
+    let turn = if layout.other_cpus.is_empty() { 0 } else { shared_counters::turn_number(cpu) };
     let len = layout.counters.len() as u32;
     let sampler = Sampler { first: first_slot, len, at_switch, state, turn, ..Sampler::default() };
     samplers.set(cpu, sampler, 0).context("cannot write the map SAMPLERS")

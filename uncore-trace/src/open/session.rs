@@ -21,7 +21,7 @@ use super::open_counter::{self, Layout, OpenCounter};
 use super::options::{SessionOptions, Timer};
 use super::sampler::{self, RunningSampler};
 use super::statistics::DeviceStatistics;
-use super::{SAMPLE, bpf_refusal, io, limits, pmu, programs, rings, shared};
+use super::{SAMPLE, bpf_refusal, io, limits, pmu, programs, rings, shared_counters};
 use crate::count::Count;
 use crate::discover::nodes::DeviceDrivers;
 use crate::plan::Plan;
@@ -209,7 +209,7 @@ impl Session {
         for (&cpu, layout) in &*layouts {
             sampler::assign_layout(samplers, cpu, layout, SAMPLER_OFF)?;
         }
-        shared::assign_others(samplers, layouts)?;
+        shared_counters::assign_others(samplers, layouts)?;
         Ok(session)
     }
 

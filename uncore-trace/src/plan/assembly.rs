@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, ensure};
 
-use super::agree::{RegisterTerms, cannot_lead};
+use super::declared_cause::{self, DeclaredCause};
 use super::io::DevicesBelow;
 use super::links::LinkBuilder;
-use super::notes::{self, by_pmu};
-use super::place::{ReaderSpot, Sight, offline_readers, reader_spots};
+use super::plan_notes::{self, by_pmu};
+use super::pmu_cpus::{ReaderSpot, Sight, offline_readers, reader_spots};
 use super::resolve::{ResolvedEvent, Resolver};
-use super::told::{self, DeclaredCause};
-use super::{Counter, CounterRole, Plan, PlanRequest, behind, guests, io};
+use super::shared_terms::{RegisterTerms, cannot_lead};
+use super::{Counter, CounterRole, Plan, PlanRequest, functions_behind, guests, io};
 use crate::catalog::budget::find_overcommitted;
 use crate::catalog::encode::parse_raw;
 use crate::catalog::exact::ExactBy;
@@ -244,7 +244,7 @@ impl<'a> Assembly<'a> {
             causes: if causes.len() > 1 { causes } else { BTreeSet::new() },
             io: io::io_scope(self.machine, event.words, encoded, below.as_ref()),
             behind: if has_devices {
-                behind::counted_functions(self.machine, event, cpu, below.as_ref())
+                functions_behind::counted_functions(self.machine, event, cpu, below.as_ref())
             } else {
                 Vec::new()
             },
@@ -297,11 +297,11 @@ impl<'a> Assembly<'a> {
         request: &PlanRequest,
     ) -> Result<Plan> {
         let events = std::mem::take(&mut self.events);
-        self.plan.warnings.extend(told::unused_cause_warning(&events, request)?);
-        if let Some(note) = told::unknown_cause_note(&events, self.declared_cause) {
+        self.plan.warnings.extend(declared_cause::unused_cause_warning(&events, request)?);
+        if let Some(note) = declared_cause::unknown_cause_note(&events, self.declared_cause) {
             self.add_note(note);
         }
-        for note in notes::collect_notes(self.machine, &events)? {
+        for note in plan_notes::collect_notes(self.machine, &events)? {
             self.add_note(note);
         }
         self.take_turns(&events);

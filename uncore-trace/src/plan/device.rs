@@ -14,10 +14,10 @@ use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
 use crate::catalog::pattern::matches_event;
+use crate::catalog::pmu_words::{PmuWords, WHOLE_WORDS};
 use crate::catalog::ports::{Locate, PortsRule};
 use crate::catalog::spec::{Term, TermValue};
 use crate::catalog::suggest::{did_you_mean, list_names};
-use crate::catalog::words::{PmuWords, WHOLE_WORDS};
 use crate::discover::pci::{PciAddress, PciFunction};
 use crate::discover::{Machine, Pmu};
 use crate::text::printable;
@@ -29,7 +29,7 @@ pub struct Subset {
     pub terms: Vec<(String, u64)>,
     /// Its die, if one PMU serves several.
     pub die: Option<u32>,
-    /// The functions that it counts beside the whole: see [`super::meters`].
+    /// The functions that it counts beside the whole: see [`super::per_device`].
     pub functions: Vec<PciAddress>,
 }
 

@@ -8,9 +8,9 @@ use super::traffic::AUTO;
 use crate::catalog::family::Family;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
+use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::spec::{Term, TermValue};
 use crate::catalog::suggest::{did_you_mean, list_names};
-use crate::catalog::words::PmuWords;
 use crate::text::printable;
 
 /// Why the devices in [`KernelCountedDevice::counts_again`] are left out.

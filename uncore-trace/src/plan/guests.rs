@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 use super::Counter;
 use crate::catalog::family::PmuKind;
+use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::suggest::list_names;
-use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::text::printable;
 

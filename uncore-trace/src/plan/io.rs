@@ -13,7 +13,7 @@ use super::device::{find_position, id_of};
 use crate::catalog::encode::EncodedEvent;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::pattern::matches_event;
-use crate::catalog::words::PmuWords;
+use crate::catalog::pmu_words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::pci::PciFunction;
 pub use crate::schema::io::IoDirection;

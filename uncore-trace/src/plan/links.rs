@@ -6,16 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::behind::few_functions as few_behind;
+use super::functions_behind::few_functions as few_behind;
 use super::io::{DevicesBelow, device_label};
-use super::place::ReaderSpot;
+use super::pmu_cpus::ReaderSpot;
 use super::resolve::{ResolvedEvent, Resolver};
 use super::{Counter, CounterRole, Plan};
 use crate::catalog::family::Family;
 use crate::catalog::link;
 use crate::catalog::metric::{DURATION_NS, Input, PlannedMetric};
+use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::scope::PmuScope;
-use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::speed::LinkSpeed;
 use crate::discover::statistics::KernelCountedDevice;

@@ -8,8 +8,8 @@ use super::resolve::{ResolvedEvent, Resolver};
 use crate::catalog::family::Family;
 use crate::catalog::group::Group;
 use crate::catalog::pattern::matches_event;
+use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::suggest::list_names;
-use crate::catalog::words::PmuWords;
 
 /// Metrics with such names of ours count all memory, as far as it is of a kind that they know.
 const OF_ALL: &str = "mem_";

@@ -13,18 +13,18 @@ use anyhow::{Result, bail};
 
 use super::allowance::WitnessAllowance;
 use super::assembly::Assembly;
-use super::notes::by_pmu;
-use super::place::ReaderSpot;
+use super::plan_notes::by_pmu;
+use super::pmu_cpus::ReaderSpot;
 use super::resolve::{ResolvedEvent, Resolver};
 use super::{Counter, CounterRole, Plan};
 use crate::catalog::budget::find_overcommitted;
 use crate::catalog::family::PmuKind;
 use crate::catalog::group::Group;
+use crate::catalog::pmu_words::{PmuEvent, PmuWords};
 use crate::catalog::source::Cause;
 use crate::catalog::spec::{Term, TermValue};
 use crate::catalog::suggest::list_names;
 use crate::catalog::witness::Witness;
-use crate::catalog::words::{PmuEvent, PmuWords};
 use crate::discover::CpuList;
 use crate::text::printable;
 

@@ -4,30 +4,30 @@
 //! perf attribute that matters and can be printed. What is left out of a request is an error, a
 //! warning or a note.
 
-mod agree;
 pub mod allowance;
 mod assembly;
-pub mod bare;
-mod behind;
+pub mod builtin_events;
+pub mod declared_cause;
 pub mod device;
+mod functions_behind;
 mod groups;
 mod guests;
 pub mod io;
-mod keep;
+mod left_out_counters;
 pub mod links;
 pub mod measure;
 mod memory;
-mod meters;
+mod metric_groups;
 pub mod misses;
-mod notes;
-mod place;
+mod per_device;
+mod plan_notes;
+mod pmu_cpus;
 mod pmus;
 pub mod ports;
 pub mod render;
 pub mod resolve;
 mod role;
-mod together;
-pub mod told;
+mod shared_terms;
 pub mod traffic;
 pub mod uncounted;
 
@@ -38,12 +38,12 @@ use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use self::assembly::Assembly;
-pub use self::behind::CountedFunction;
+pub use self::declared_cause::DeclaredCause;
 use self::device::Narrowing;
+pub use self::functions_behind::CountedFunction;
 pub use self::io::{IoDirection, IoScope};
 use self::resolve::{ResolvedEvent, Resolver, error_in_text};
 pub use self::role::CounterRole;
-pub use self::told::DeclaredCause;
 use crate::catalog::Catalog;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::group::Group;
@@ -51,8 +51,8 @@ use crate::catalog::metric::PlannedMetric;
 use crate::catalog::source::Cause;
 use crate::catalog::spec::{self, EventItem};
 use crate::catalog::suggest::list_names;
-use crate::discover::apart::SeparateFunctions;
 use crate::discover::format::WORDS;
+use crate::discover::held_functions::SeparateFunctions;
 use crate::discover::pci::PciAddress;
 use crate::discover::{CpuList, Machine};
 use crate::schema::link::Link;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::catalog::Catalog;
-use crate::catalog::words::PmuWords;
+use crate::catalog::pmu_words::PmuWords;
 use crate::discover::Machine;
 
 /// All PMUs in the machine's order, and by the name of their family.

@@ -10,13 +10,13 @@ use anyhow::{Result, bail, ensure};
 
 use super::assembly::Assembly;
 use super::misses::{WitnessEvent, name_counters};
-use super::place::{ReaderSpot, Sight, reader_spots};
+use super::pmu_cpus::{ReaderSpot, Sight, reader_spots};
 use super::resolve::Resolver;
 use super::{Counter, CounterRole, Plan};
 use crate::catalog::family::PmuKind;
+use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::source::Cause;
 use crate::catalog::suggest::list_names;
-use crate::catalog::words::PmuWords;
 use crate::discover::CpuList;
 use crate::text::printable;
 

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::assembly::Assembly;
-use super::place::offline_readers;
+use super::pmu_cpus::offline_readers;
 use super::resolve::{ResolvedEvent, Resolver};
 use super::{Counter, PlanRequest, plan};
 use crate::catalog::Catalog;
 use crate::catalog::family::PmuKind;
 use crate::catalog::group::Group;
+use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::suggest::list_names;
-use crate::catalog::words::PmuWords;
 use crate::discover::cpus::TopologyLevel;
 use crate::discover::{CpuList, Machine, name};
 use crate::text::{list_few, printable};

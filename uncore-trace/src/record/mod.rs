@@ -2,10 +2,10 @@
 
 mod accounts;
 mod args;
-mod asked;
 pub mod canary;
 mod child;
 mod cpu_changes;
+mod dry_run_needs;
 mod holders;
 mod live_part_space;
 pub mod load;
@@ -31,7 +31,7 @@ mod witness;
 pub use self::args::{
     AtSwitch, RecordOptions, RecorderControl, Sampling, buffer_mib, default_tick, parse_duration,
 };
-pub use self::asked::{OptionsToCheck, check_options};
+pub use self::dry_run_needs::{OptionsToCheck, check_options};
 pub use self::metadata::own_cpu_ns;
 pub use self::recorder::RecordingOutcome;
 pub use self::rotate::Rotate;

@@ -5,11 +5,11 @@
 //! `--monitor` asks for groups of the largest tenants ([`groups`]): these are removed at the end,
 //! or by [`remove_left_groups`] if the recorder was killed.
 
-mod choose;
 mod groups;
-mod lost;
+mod lost_readings;
 mod reader;
 mod source;
+mod tenant_choice;
 mod tree;
 
 use std::sync::Arc;

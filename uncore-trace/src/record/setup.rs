@@ -28,7 +28,7 @@ use crate::open::{self, OnlineCpus, Session};
 use crate::plan::Plan;
 use crate::priority;
 use crate::signals::Signals;
-use crate::tables::place;
+use crate::tables::output_path;
 use crate::tables::writer::RecordingTarget;
 use crate::workload::Workload;
 
@@ -174,5 +174,5 @@ fn session_options(options: &RecordOptions, wants_holders: bool) -> open::Sessio
 ///
 /// The name is of neither kind.
 pub fn has_raw_tables(output: &Path) -> Result<bool> {
-    Ok(matches!(place::parse_target(output)?, RecordingTarget::Dataset(_)))
+    Ok(matches!(output_path::parse_target(output)?, RecordingTarget::Dataset(_)))
 }

@@ -32,7 +32,7 @@ use crate::attribute::{Attributor, Choice, Effort, RecordingFacts};
 use crate::entries::{LogConsumer as _, LogEntry};
 use crate::schema::{fabric, metadata};
 use crate::tables::manifest::Manifest;
-use crate::tables::place;
+use crate::tables::output_path;
 use crate::tables::reader::Recording;
 use crate::tables::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
 
@@ -73,7 +73,7 @@ pub fn attribute(
         );
     }
     if let RecordingTarget::File(output) = &target {
-        place::require_only_fabric(recording.recording_path(), output)?;
+        output_path::require_only_fabric(recording.recording_path(), output)?;
     }
     // The manifest finds a table of another recording, whose own digests are correct.
     let wrong_tables = Manifest::read_dataset(recording)?.map(|list| list.find_problems(recording));

@@ -5,8 +5,8 @@
 //! `resident_bytes`, until a row without a value. Encodings: the same accounts come in each
 //! reading, so words are dictionaries.
 
-use super::kind::{Bits, I32, I64, Null, Word, table};
-use super::when::RowTime;
+use super::column_type::{Bits, I32, I64, Null, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "accounts", "what devices count of their own functions, and of the processes that use them", sorted by [], in order of "mono_ns";

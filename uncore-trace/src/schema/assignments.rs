@@ -6,8 +6,8 @@
 //! NIC in the network of a pod has no file that could be open. Encodings: short, so dictionaries
 //! for words and plain numbers.
 
-use super::kind::{I64, Null, Word, table};
-use super::when::RowTime;
+use super::column_type::{I64, Null, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "assignments", "which device the kubelet had assigned to which pod, and when", sorted by [];

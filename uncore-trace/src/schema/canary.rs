@@ -10,12 +10,12 @@ use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
+use super::column_type::{Bits, I32, I64, Null, Text, Word, table};
 use super::columns::{bits_column, i64_column, text_column, word_column};
-use super::kind::{Bits, I32, I64, Null, Text, Word, table};
 use super::link::Direction;
 use super::metadata;
 use super::origin::RecordingOrigin;
-use super::when::RowTime;
+use super::row_time::RowTime;
 
 table! {
     "canary", "bursts of bytes that the canary moved, the truth for what it was credited", sorted by [];

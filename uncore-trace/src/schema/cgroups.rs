@@ -2,8 +2,8 @@
 //!
 //! Guarantee: ids are never reused within a recording; the first path seen is kept.
 
-use super::kind::{Bits, I64, Null, Text, Word, table};
-use super::when::RowTime;
+use super::column_type::{Bits, I64, Null, Text, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "cgroups", "path of each cgroup, and its container, pod and job", sorted by [], later ["job"];

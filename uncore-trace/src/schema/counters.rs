@@ -3,8 +3,8 @@
 //! Guarantee: each `counter` of `fabric`, `readings` and `loss` has a row here, including counters
 //! that failed.
 
-use super::kind::{F64, Hex, I32, Null, Text, Word, table};
-use super::when::RowTime;
+use super::column_type::{F64, Hex, I32, Null, Text, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "counters", "every planned counter and its encoding", sorted by [], later ["functions", "part_of"];

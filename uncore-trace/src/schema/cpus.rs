@@ -3,8 +3,8 @@
 //! Guarantee: each possible CPU has a row for the begin of the recording, and another one whenever
 //! it goes online or offline or its counters change.
 
-use super::kind::{I16, I32, I64, Null, Text, Word, table};
-use super::when::RowTime;
+use super::column_type::{I16, I32, I64, Null, Text, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "cpus", "state of each CPU, and the counters that it reads", sorted by [];

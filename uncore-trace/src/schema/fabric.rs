@@ -15,8 +15,8 @@
 //! row, and 0.35 in a dictionary. Within a window, rows of one reader CPU and owner are adjacent
 //! (`attribute/rows.rs`). `BYTE_STREAM_SPLIT` is not used because Spark 3.5 cannot read it.
 
-use super::kind::{Bits, F32, F64, I16, I32, I64, Null, Time, Word, table};
-use super::when::RowTime;
+use super::column_type::{Bits, F32, F64, I16, I32, I64, Null, Time, Word, table};
+use super::row_time::RowTime;
 
 /// `confidence` is the chance that a share is within this relative error of the truth.
 pub const RIGHT_WITHIN: f64 = 0.1;

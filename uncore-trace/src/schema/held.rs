@@ -4,8 +4,8 @@
 //! to its last row also if the recorder was killed. Owners that only manage a device are left out
 //! while others use it. Encodings: few rows, so dictionaries for names and ids.
 
-use super::kind::{Bits, I32, I64, Null, Word, table};
-use super::when::RowTime;
+use super::column_type::{Bits, I32, I64, Null, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "held", "from which tick on an owner holds a PCI function for how much of each tick", sorted by [], in order of "mono_ns";

@@ -4,8 +4,8 @@
 //! a recorder that was killed, the rows are missing of what was still held. Encodings: short, so
 //! dictionaries for words and plain numbers.
 
-use super::kind::{Bits, I32, I64, Null, Word, table};
-use super::when::RowTime;
+use super::column_type::{Bits, I32, I64, Null, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "holders", "which process had which device open, and when", sorted by [];

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::kind::{Bits, I32, I64, Null, Word, table};
-use super::when::RowTime;
+use super::column_type::{Bits, I32, I64, Null, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "io", "bytes that each device moved in each tick, by owner", sorted by [], in order of "mono_ns";

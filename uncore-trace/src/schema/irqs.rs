@@ -3,8 +3,8 @@
 //! Guarantee: this time is not included in any task's `run_ns`. Names and numbers have few distinct
 //! values, so they are dictionaries.
 
-use super::kind::{I32, I64, Word, table};
-use super::when::RowTime;
+use super::column_type::{I32, I64, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "irqs", "interrupt time per tick, CPU and handler", sorted by [], in order of "mono_ns";

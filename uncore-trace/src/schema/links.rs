@@ -4,8 +4,8 @@
 //! sources give a peak, the row has the first in this order: calibrated, sysfs, catalog. The plan
 //! in the metadata has all of them.
 
-use super::kind::{F64, I32, Null, Text, Word, table};
-use super::when::RowTime;
+use super::column_type::{F64, I32, Null, Text, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "links", "the link of each counter of traffic, and its peak", sorted by [];

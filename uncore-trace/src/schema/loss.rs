@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::kind::{I32, I64, Null, Text, Word, table};
-use super::when::RowTime;
+use super::column_type::{I32, I64, Null, Text, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "loss", "everything that was not seen", sorted by [];

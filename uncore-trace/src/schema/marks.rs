@@ -10,11 +10,11 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 use serde::{Deserialize, Serialize};
 
+use super::column_type::{I32, I64, Null, Text, Word, table};
 use super::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
-use super::kind::{I32, I64, Null, Text, Word, table};
 use super::metadata;
 use super::origin::RecordingOrigin;
-use super::when::RowTime;
+use super::row_time::RowTime;
 
 table! {
     "marks", "instants and spans that users named while recording", sorted by [];

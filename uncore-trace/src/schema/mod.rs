@@ -16,6 +16,7 @@ pub mod accounts;
 pub mod assignments;
 pub mod canary;
 pub mod cgroups;
+pub mod column_type;
 pub mod columns;
 pub mod counters;
 pub mod cpus;
@@ -24,7 +25,6 @@ pub mod held;
 pub mod holders;
 pub mod io;
 pub mod irqs;
-pub mod kind;
 pub mod link;
 pub mod links;
 pub mod loss;
@@ -36,14 +36,14 @@ pub mod origin;
 pub mod owner;
 pub mod readings;
 pub mod rollup;
+pub mod row_time;
 pub mod run;
 pub mod runtime;
 pub mod slices;
 pub mod tasks;
-pub mod when;
 
-use kind::Encoding;
-use when::RowTime;
+use column_type::Encoding;
+use row_time::RowTime;
 
 /// Version of the table [`rollup`]. It grows when a column changes its meaning or is removed. A new
 /// column does not change it, because readers select columns by name.

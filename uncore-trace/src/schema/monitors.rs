@@ -4,8 +4,8 @@
 //! end of a window; where that was missed, the row is of a later window and covers more time.
 //! Encodings: the same groups come in each window, so names and sockets are dictionaries.
 
-use super::kind::{Bits, I16, I64, Null, Word, table};
-use super::when::RowTime;
+use super::column_type::{Bits, I16, I64, Null, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "monitors", "bytes that monitors of the hardware measured in each window", sorted by [], in order of "mono_ns";

@@ -13,8 +13,8 @@
 //! kernel's clock. [`stored_times`] leaves them out if they carry no information, that is if the
 //! counter was never multiplexed.
 
-use super::kind::{Bits, I32, I64, Null, Word, table};
-use super::when::RowTime;
+use super::column_type::{Bits, I32, I64, Null, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "readings", "raw value and times of each counter at each tick", sorted by ["counter"];

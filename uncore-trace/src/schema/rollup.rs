@@ -15,8 +15,8 @@
 
 use std::collections::BTreeMap;
 
-use super::kind::{F32, F64, I16, I32, I64, Null, Time, Word, table};
-use super::when::RowTime;
+use super::column_type::{F32, F64, I16, I32, I64, Null, Time, Word, table};
+use super::row_time::RowTime;
 use super::{ROLLUP_VERSION, SCHEMA_VERSION, metadata};
 
 /// Length of the longest window, ns: an hour has twelve.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use arrow::array::RecordBatch;
 
-use super::kind::{Null, Text, Word, table};
+use super::column_type::{Null, Text, Word, table};
 use super::origin::RecordingOrigin;
-use super::when::RowTime;
+use super::row_time::RowTime;
 
 table! {
     "run", "the recording's metadata", sorted by [];

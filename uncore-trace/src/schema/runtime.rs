@@ -3,8 +3,8 @@
 //! Guarantee: together with `irqs`, the rows of one (CPU, tick) sum to the length of the tick.
 //! Encodings: few tasks run in a tick, so ids and names are dictionaries; times are deltas.
 
-use super::kind::{Bits, I32, I64, Null, Word, table};
-use super::when::RowTime;
+use super::column_type::{Bits, I32, I64, Null, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "runtime", "on-CPU time of each task in each tick", sorted by [], in order of "mono_ns";

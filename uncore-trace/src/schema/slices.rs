@@ -3,8 +3,8 @@
 //! Guarantee: the slices of one CPU do not overlap. Rows of a segment are sorted by CPU and begin:
 //! on a busy CPU one slice ends where the next begins, so both times are short deltas.
 
-use super::kind::{Bits, I32, I64, Word, table};
-use super::when::RowTime;
+use super::column_type::{Bits, I32, I64, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "slices", "each stretch of one task on one CPU", sorted by ["cpu"];

@@ -2,8 +2,8 @@
 //!
 //! Guarantee: every task that another table names has a row here, however short it lived.
 
-use super::kind::{Bits, I32, I64, Word, table};
-use super::when::RowTime;
+use super::column_type::{Bits, I32, I64, Word, table};
+use super::row_time::RowTime;
 
 table! {
     "tasks", "events in the life of each task", sorted by [];

@@ -13,9 +13,9 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use tokio::runtime::Runtime;
 
+use super::cgroup_rows::CgroupRows;
 use super::cgroups::SelectedCgroup;
 use super::output::{Ending, StatOutput};
-use super::parts::CgroupRows;
 use super::repeat::Stats;
 use super::run::release_command;
 use super::table::StatTable;

@@ -9,6 +9,7 @@
 
 pub mod aggregate;
 pub mod attributed;
+pub mod cgroup_rows;
 pub mod cgroups;
 pub mod control;
 pub mod count;
@@ -17,7 +18,6 @@ pub mod json;
 pub mod metrics;
 pub mod options;
 pub mod output;
-pub mod parts;
 pub mod repeat;
 pub mod row;
 pub mod run;

@@ -9,7 +9,7 @@ use super::row::{CgroupShare, CounterFields, Location, RowValue, StatRow};
 use crate::catalog::Catalog;
 use crate::discover::Cpus;
 use crate::plan::Plan;
-use crate::plan::bare::{DURATION, SYSTEM, USER};
+use crate::plan::builtin_events::{DURATION, SYSTEM, USER};
 use crate::workload::CommandCpuTime;
 
 /// Which times have a row.

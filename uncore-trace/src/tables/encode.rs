@@ -25,7 +25,7 @@ use parquet::file::writer::SerializedFileWriter;
 use super::digest;
 use super::mode::FileMode;
 use super::sound::{open_reader, open_sound, read_footer};
-use super::{disk, later};
+use super::{absent_columns, disk};
 use crate::schema::{Packing, TableDef, metadata};
 
 /// Largest number of rows in a row group: the readers of DuckDB and pandas process one row group at
@@ -171,10 +171,12 @@ pub(super) fn merge_files(
     let (mut unsorted, mut rows) = (Vec::new(), 0);
     for input in inputs {
         let reader = open_reader(input, MERGE_ROWS)?;
-        let absent = later::absent_columns(properties.def, &reader.schema());
+        let absent = absent_columns::absent_columns(properties.def, &reader.schema());
         for batch in reader {
-            let batch =
-                later::add_absent_columns(disk::with_action("read", input, batch)?, &absent)?;
+            let batch = absent_columns::add_absent_columns(
+                disk::with_action("read", input, batch)?,
+                &absent,
+            )?;
             if !properties.def.sorts_groups {
                 new.write(&batch)?;
                 continue;
@@ -198,7 +200,7 @@ pub(super) fn is_kept(def: &TableDef, footer: &ArrowReaderMetadata) -> bool {
     let mut columns = groups.iter().flat_map(RowGroupMetaData::columns);
     // The zstd level is not in the footer.
     columns.all(|column| matches!(column.compression(), Compression::ZSTD(_)))
-        && later::absent_columns(def, footer.schema()).is_empty()
+        && absent_columns::absent_columns(def, footer.schema()).is_empty()
 }
 
 /// Whether the row groups of a segment are large enough to be copied unchanged.

@@ -32,7 +32,7 @@ use super::digest::{self, FooterState, RowGroupDigests};
 use super::mode::FileMode;
 use super::pages::BATCH_ROWS;
 use super::source::{OpenedFile, arrow_kind};
-use super::{disk, later, pages};
+use super::{absent_columns, disk, pages};
 use crate::schema::{TableDef, fabric, metadata};
 
 /// A column chunk without values has fewer bytes: some 20 for each page of a row group.
@@ -213,7 +213,7 @@ impl TableFile {
     }
 
     fn scan_groups(&self, columns: &[&str], groups: Vec<usize>) -> Result<FileScan> {
-        let mut absent = later::absent_columns(self.def, self.footer.schema());
+        let mut absent = absent_columns::absent_columns(self.def, self.footer.schema());
         absent.retain(|field| columns.contains(&field.name().as_str()));
         let stored_fields = self.footer.schema().fields().iter();
         let wanted =
@@ -244,7 +244,7 @@ fn verify_table(
         return Err(not_a_recording(path));
     }
     let path = path.display();
-    let absent = later::absent_columns(def, footer.schema());
+    let absent = absent_columns::absent_columns(def, footer.schema());
     for wanted in (def.schema)().fields().iter().filter(|wanted| !absent.contains(wanted)) {
         let stored = footer.schema().field_with_name(wanted.name());
         if stored.ok().is_none_or(|field| field.data_type() != wanted.data_type()) {
@@ -334,7 +334,8 @@ impl FileScan {
             pages::check_text_lengths(&batch)?;
             group.rows += batch.num_rows() as i64;
             self.rows += batch.num_rows() as i64;
-            return later::add_absent_columns(group.insert_nulls(batch)?, &self.absent).map(Some);
+            return absent_columns::add_absent_columns(group.insert_nulls(batch)?, &self.absent)
+                .map(Some);
         }
     }
 

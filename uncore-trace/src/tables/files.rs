@@ -17,7 +17,7 @@ use super::mode::FileMode;
 use super::names::{table_path, without_slash};
 use super::sealed::partial_dir;
 use super::segment::Partial;
-use super::{disk, finish, lost, place};
+use super::{disk, finish, output_path, recovery};
 use crate::confine::ThreadNeeds;
 use crate::schema::{ALL, TableDef, cgroups, counters, cpus, fabric, links, metadata};
 
@@ -92,7 +92,7 @@ impl RecordingFiles {
         metadata: &BTreeMap<String, String>,
     ) -> Result<RecordingFiles> {
         let tables = [(def, path.clone())];
-        place::warn_of_open_dir(disk::parent_dir(&path));
+        output_path::warn_of_open_dir(disk::parent_dir(&path));
         RecordingFiles::without_tables(path).create_partials(&tables, create, metadata)
     }
 
@@ -106,7 +106,7 @@ impl RecordingFiles {
         let beside = ALL.iter().copied().filter(|def| def.name != fabric::TABLE.name);
         let mut files = RecordingFiles::without_tables(path);
         files.created_dir = make_dataset(&files.path, create.mode)?;
-        place::warn_of_open_dir(
+        output_path::warn_of_open_dir(
             files.created_dir.as_deref().map_or(&*files.path, disk::parent_dir),
         );
         files.manifest = Some(Manifest::from_tables(beside));
@@ -134,11 +134,11 @@ impl RecordingFiles {
         metadata: &BTreeMap<String, String>,
     ) -> Result<RecordingFiles> {
         for (_, target) in tables {
-            place::require_parent(target)?;
+            output_path::require_parent(target)?;
             if disk::is_occupied(&partial_dir(target))? {
                 return Err(occupied_error(&self.path, &partial_dir(target), tables));
             }
-            place::require_vacant(target, create.overwrite)?;
+            output_path::require_vacant(target, create.overwrite)?;
         }
         // `fabric`, the last in the list, is created first, so that the lock is held before others
         // can see any of the directories.
@@ -250,7 +250,7 @@ impl RecordingFiles {
     /// Adds to the error what happens to the sealed rows, and how to recover them.
     fn add_remedy(&self, error: &anyhow::Error) -> anyhow::Error {
         let kept = if self.has_sealed {
-            lost::recovery_message(
+            recovery::recovery_message(
                 &self.tables.iter().map(|table| &table.partial).collect::<Vec<_>>(),
                 &self.path,
             )
@@ -344,11 +344,11 @@ impl Drop for RecordingFiles {
 
 /// Creates the dataset's directory. Returns it if it did not exist before.
 fn make_dataset(path: &Path, mode: FileMode) -> Result<Option<PathBuf>> {
-    place::refuse_link(path)?;
+    output_path::refuse_link(path)?;
     if path.is_dir() {
         return Ok(None);
     }
-    place::require_parent(path)?;
+    output_path::require_parent(path)?;
     if disk::is_occupied(&without_slash(path))? {
         bail!(
             "{} is a file; a directory with the raw tables needs another name",

@@ -11,7 +11,7 @@ use anyhow::Result;
 use super::hour_tree::{PARTIAL, list_files, list_host_dirs};
 use super::layout::FILE;
 use super::repair::repair_table;
-use super::sent::{self, Stamp};
+use super::upload_journal::{self, Stamp};
 use super::{disk, lock};
 use crate::schema::rollup;
 
@@ -94,8 +94,8 @@ pub fn trim_hours(root: &Path, age: Duration, max_unsent: Option<u64>) -> Result
 
 /// Files below `root` that the object store has confirmed, and the others, of these.
 fn split_by_sent(root: &Path, files: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let sent = sent::read_journal(root).unwrap_or_else(|error| {
-        let path = root.join(sent::JOURNAL);
+    let sent = upload_journal::read_journal(root).unwrap_or_else(|error| {
+        let path = root.join(upload_journal::JOURNAL);
         log::warn!("{:#}; all files count as not sent", disk::action_error("read", &path, &error));
         BTreeMap::new()
     });

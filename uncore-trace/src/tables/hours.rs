@@ -21,7 +21,7 @@ use super::lock::LockingCommand;
 use super::mode::FileMode;
 use super::sealed::partial_dir;
 use super::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
-use super::{disk, place};
+use super::{disk, output_path};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 
@@ -86,7 +86,7 @@ impl Hours {
     ///
     /// The directory cannot be created, or is a symbolic link.
     pub fn open(root: &Path, mode: FileMode, pairs: BTreeMap<String, String>) -> Result<Self> {
-        place::refuse_link(root)?;
+        output_path::refuse_link(root)?;
         make_directories(root, mode)?;
         let RecordingOrigin { host, boot_id, cluster } = RecordingOrigin::from_metadata(&pairs);
         let boot: String =

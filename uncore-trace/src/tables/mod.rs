@@ -9,11 +9,11 @@
 //! and each other's own; `tests/structure.rs` checks that.
 
 // Shared.
+mod absent_columns;
 mod column_order;
 pub mod digest;
 mod disk;
 mod hour_tree;
-mod later;
 pub mod layout;
 pub mod lock;
 pub mod manifest;
@@ -21,12 +21,12 @@ pub mod mode;
 pub mod names;
 mod pages;
 mod sealed;
-pub mod sent;
 mod sound;
 mod source;
+pub mod upload_journal;
 
 // Reading.
-mod ahead;
+mod decode_ahead;
 pub mod file;
 mod listed;
 mod live;
@@ -39,11 +39,11 @@ mod encode;
 mod files;
 mod finish;
 pub mod hours;
-mod lost;
 mod open_spans;
 pub mod output;
-pub mod place;
+pub mod output_path;
 mod queue;
+mod recovery;
 mod segment;
 pub mod stream;
 pub mod thread;

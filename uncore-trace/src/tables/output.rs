@@ -16,7 +16,7 @@ use anyhow::{Error, Result, bail};
 use rustix::fs::{AtFlags, CWD, linkat};
 
 use super::mode::FileMode;
-use super::{disk, place};
+use super::{disk, output_path};
 
 /// The name that stands for standard output.
 const STDOUT: &str = "-";
@@ -75,9 +75,9 @@ impl CommandOutput {
             let sink = OutputSink::Stdout(BufWriter::new(io::stdout()));
             return Ok(Self { path, sink, bytes: 0, failure: None });
         }
-        recordings.iter().try_for_each(|recording| place::require_apart(recording, &path))?;
-        place::require_parent(&path)?;
-        place::require_vacant(&path, overwrite)?;
+        recordings.iter().try_for_each(|recording| output_path::require_apart(recording, &path))?;
+        output_path::require_parent(&path)?;
+        output_path::require_vacant(&path, overwrite)?;
         let temporary = disk::with_suffix(&path, &format!(".{}.tmp", process::id()));
         let unnamed = mode.create_unnamed(disk::parent_dir(&path));
         let is_named = unnamed.is_err();
@@ -138,7 +138,7 @@ impl CommandOutput {
         };
         // The data is synced before the file has a name, so that a failure leaves nothing behind.
         disk::with_action("sync", &self.path, file.get_ref().sync_all())?;
-        place::require_vacant(&self.path, *overwrite)?;
+        output_path::require_vacant(&self.path, *overwrite)?;
         if !*is_named {
             // This is how an unprivileged process names such a file: linkat(2).
             let descriptor = format!("/proc/self/fd/{}", file.get_ref().as_raw_fd());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Error, Result, anyhow, bail};
 
-pub use super::ahead::Ahead;
+pub use super::decode_ahead::Ahead;
 use super::disk;
 use super::file::{self, TableFile};
 use super::live::LiveTables;

@@ -18,7 +18,7 @@ use super::reader::{OpenTable, Recording};
 use super::sealed::partial_dir;
 use super::segment::Partial;
 use super::writer::RecordingSize;
-use super::{disk, finish, open_spans, place, sound};
+use super::{disk, finish, open_spans, output_path, sound};
 use crate::schema::{ALL, SCHEMA_VERSION, TableDef, fabric, marks, metadata};
 
 /// The result of a repair.
@@ -49,7 +49,7 @@ pub fn repair_path(path: &Path) -> Result<Repaired> {
     let mut unfinished = Vec::new();
     for (def, target) in &tables {
         if disk::is_occupied(&partial_dir(target))? {
-            place::require_vacant(target, true)?;
+            output_path::require_vacant(target, true)?;
             unfinished.push((*def, target.clone()));
         }
     }

@@ -21,10 +21,10 @@
 //! A window may be in two files: the agent was started anew within it, or a recording goes on in
 //! another part. These rows become one window with the sum of their `total` and `known_ns`.
 
-mod belongs;
+mod allowed_rows;
 mod counters;
+mod rollup_selection;
 mod scan;
-mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -32,12 +32,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 
-use self::belongs::AllowedRows;
+use self::allowed_rows::AllowedRows;
 use self::counters::{RollupCounters, build_plan};
+pub(super) use self::rollup_selection::Hosts;
+pub use self::rollup_selection::RollupSelection;
 pub use self::scan::RollupScan;
 pub(super) use self::scan::scan_schema;
-pub(super) use self::wanted::Hosts;
-pub use self::wanted::RollupSelection;
 use super::file::TableFile;
 use super::hour_tree::HourTree;
 use super::layout::{self, Partition};

@@ -19,7 +19,7 @@ use super::mode::FileMode;
 use super::names::{PartKind, PartNames, parts_of, table_path, without_slash};
 use super::sealed::partial_dir;
 use super::writer::RecordingTarget;
-use super::{disk, lock, place};
+use super::{disk, lock, output_path};
 use crate::confine::ThreadNeeds;
 use crate::schema::fabric;
 use crate::schema::origin::RecordingOrigin;
@@ -101,7 +101,7 @@ impl PartSeries {
             }
         };
         match output_kind {
-            PartKind::File => place::require_parent(&dir.join("part"))?,
+            PartKind::File => output_path::require_parent(&dir.join("part"))?,
             PartKind::Dataset => make_series_dir(&dir, mode)?,
         }
         let mut series =
@@ -248,11 +248,11 @@ fn make_series_dir(dir: &Path, mode: FileMode) -> Result<()> {
     if disk::is_occupied(&fabric)? || disk::is_occupied(&partial_dir(&fabric))? {
         bail!("{} holds a recording that was not rotated: choose another directory", dir.display());
     }
-    place::refuse_link(dir)?;
+    output_path::refuse_link(dir)?;
     if dir.is_dir() {
         return Ok(());
     }
-    place::require_parent(&without_slash(dir))?;
+    output_path::require_parent(&without_slash(dir))?;
     disk::with_action("create directory", dir, mode.create_directory(dir))
 }
 

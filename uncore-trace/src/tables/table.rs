@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
-use super::ahead::Ahead;
+use super::decode_ahead::Ahead;
 use super::file::{FileScan, TableFile};
 use super::rollup::{self, RollupReader};
 use crate::schema::{TableDef, fabric};

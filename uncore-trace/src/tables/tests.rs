@@ -18,7 +18,7 @@ use super::repair::{Repaired, repair_path};
 use super::thread::WriterHandle;
 use super::writer::{CreateOptions, RecordingTarget, Writer};
 use super::{digest, encode, sealed, segment, sound};
-use crate::schema::kind::Encoding;
+use crate::schema::column_type::Encoding;
 use crate::schema::{
     ALL, Packing, RowStore as _, SCHEMA_VERSION, TableDef, cpus, fabric, metadata, readings,
     rollup, run, runtime,

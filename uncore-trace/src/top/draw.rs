@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 use self::lists::{link_lines, owner_lines};
 use super::app::{App, KeyMode, OpenedOwner};
 use super::keys::HELP;
-use crate::held;
+use crate::held_messages;
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::printable;
 use crate::units;
@@ -151,7 +151,7 @@ fn head_line(app: &App, screen: &LiveScreen, width: usize) -> Vec<StyledText> {
 
 /// The line between the lists: the result of a key, a held message, or why there are no links.
 fn message_line(app: &App, width: usize) -> Vec<StyledText> {
-    let held = held::held_lines();
+    let held = held_messages::held_lines();
     let within =
         app.opened_owner.as_ref().map(|OpenedOwner { grouping: grouped_by, name, .. }| {
             format!("processes of {} {}; Esc goes back", grouped_by.name(), printable(name))

@@ -12,7 +12,7 @@ use arrow::array::RecordBatch;
 use crate::clock::Snapshot;
 use crate::schema::loss::Losses;
 use crate::schema::{fabric, metadata};
-use crate::tables::place;
+use crate::tables::output_path;
 use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 /// A recording that is being written.
@@ -59,7 +59,7 @@ impl Saver {
     ///
     /// The file exists, or cannot be created.
     pub(super) fn start_recording(&mut self) -> Result<PathBuf> {
-        let path = self.wanted.clone().unwrap_or_else(place::unused_name);
+        let path = self.wanted.clone().unwrap_or_else(output_path::unused_name);
         let begin = Snapshot::read_clocks();
         let mut pairs = self.pairs.clone();
         pairs.insert(metadata::CLOCKS.to_owned(), serde_json::to_string(&[begin])?);

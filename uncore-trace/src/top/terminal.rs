@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use super::app::App;
 use super::draw;
-use crate::held;
+use crate::held_messages;
 
 /// The terminal in raw mode and on its alternate screen, until this is dropped.
 #[derive(Default)]
@@ -38,7 +38,7 @@ impl Terminal {
     pub(super) fn enter() -> Result<Self> {
         restore_on_panic();
         enable_raw_mode().context("cannot read single keys from the terminal")?;
-        held::begin_hold();
+        held_messages::begin_hold();
         // From here on, it is restored on drop.
         let terminal = Self::default();
         execute!(io::stdout(), EnterAlternateScreen, Hide)
@@ -121,7 +121,7 @@ impl Drop for Terminal {
 fn restore_terminal() {
     execute!(io::stdout(), LeaveAlternateScreen, Show).unwrap_or_default();
     disable_raw_mode().unwrap_or_default();
-    for line in held::end_hold() {
+    for line in held_messages::end_hold() {
         writeln!(io::stderr(), "uncore-trace: {line}").unwrap_or_default();
     }
 }

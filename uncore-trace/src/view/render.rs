@@ -6,10 +6,10 @@
 use std::fmt::Write as _;
 
 use super::answer::{in_cgroup, line_name};
-use super::columns::{TableShape, usage_columns};
 use super::heat::STEPS;
-use super::layout::{ReportColumnKind, TableColumn, TableFit};
+use super::table_layout::{ReportColumnKind, TableColumn, TableFit};
 use super::usage::{ReportLine, Usage, UsageEvent};
+use super::usage_columns::{TableShape, usage_columns};
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
 use crate::units;

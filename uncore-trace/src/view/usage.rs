@@ -14,7 +14,7 @@ use super::heat::{Heat, Scale, single_step};
 use super::interval::Interval;
 use super::key::FabricColumns;
 pub use super::key::GroupBy;
-use super::known::LineCache;
+use super::line_cache::LineCache;
 use super::links::Links;
 use super::parallel;
 use super::selected::ReportSelection;

@@ -13,8 +13,8 @@
 
 use prost::Message as _;
 
-use super::counted::OwnerName;
 use super::table::{LabelledValue, MetricKind, PageMetric};
+use super::traffic_counts::OwnerName;
 use super::{MetricsPage, now_ns};
 use crate::identity::containers::{Inside, is_id, is_uid};
 use crate::otlp::{

@@ -1,11 +1,11 @@
 //! What the metrics are: the only list of their names, units, labels and series. The page
-//! ([`super::page`]) and the request of OTLP ([`super::otlp`]) are made from it. [`super::own`] has
+//! ([`super::page`]) and the request of OTLP ([`super::otlp`]) are made from it. [`super::agent_metrics`] has
 //! those of the agent itself.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::counted::{OwnerName, TrafficCounts};
+use super::traffic_counts::{OwnerName, TrafficCounts};
 use super::{MeteredTraffic, MetricsPage};
 use crate::units::unit_identifier;
 
@@ -164,7 +164,7 @@ fn owner_totals(counted: &TrafficCounts) -> Vec<OwnerValue<'_>> {
 /// Owners with what is known of them, in the order of their names.
 fn owner_values(
     counted: &TrafficCounts,
-    value: impl Fn(&super::counted::OwnerSeries) -> Option<f64>,
+    value: impl Fn(&super::traffic_counts::OwnerSeries) -> Option<f64>,
 ) -> Vec<OwnerValue<'_>> {
     let shown = counted.series.iter();
     let mut values: Vec<_> =

@@ -124,7 +124,7 @@ fn a_heavy_newcomer_is_seen_among_many_that_are_gone() {
 #[test]
 fn an_owner_with_less_than_one_has_a_series_as_well() {
     let mut metrics = MetricsPage::new(3);
-    for _ in 0..=counted::AFTER {
+    for _ in 0..=traffic_counts::AFTER {
         metrics.add_window(&window(&[(Some("l"), "task", Some("/a"), 0.01)])).unwrap();
     }
     let page = metrics.encode_page().unwrap();
@@ -145,7 +145,7 @@ fn fewer_owners_leave_fewer_series_and_what_has_none_is_counted() {
         (Some("l"), "task", Some("/c"), 10.0),
         (Some("l"), "other_tasks", None, 5.0),
     ];
-    for _ in 0..counted::AFTER {
+    for _ in 0..traffic_counts::AFTER {
         metrics.add_window(&window(&rows)).unwrap();
     }
     let page = metrics.encode_page().unwrap();

@@ -42,7 +42,7 @@ use crate::attribute::agreement::{ByteAgreement, probability_within};
 use crate::attribute::counter::TrackedCounter;
 use crate::attribute::memory_links::{MemoryLink, find_memory_links};
 use crate::attribute::method::Method;
-use crate::attribute::names::OwnerNames;
+use crate::attribute::owner_names::OwnerNames;
 use crate::attribute::share::{Share, add_unattributed};
 use crate::attribute::span::WindowEnd;
 use crate::attribute::stage::{DivisionStage, StageSetup};

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
-use crate::catalog::words::PmuWords;
+use crate::catalog::pmu_words::PmuWords;
 use crate::discover::Machine;
 use crate::doctor;
 use crate::table::{ColumnFit, TextTable};

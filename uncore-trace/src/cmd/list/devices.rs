@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use super::holders::{HeldFiles, FileHolder, read_assignments};
 use super::{View, cell_text};
 use crate::catalog::Catalog;
-use crate::catalog::words::PmuWords;
+use crate::catalog::pmu_words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::nodes::{DeviceDrivers, DeviceNode, DeviceNumber};
 use crate::discover::pci::{PciAddress, PciFunction};

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::source::Cause;
-use crate::catalog::words::PmuWords;
+use crate::catalog::pmu_words::PmuWords;
 use crate::discover::{Machine, name};
 use crate::table::{ColumnFit, TextTable};
 use crate::text::wrapped;

@@ -6,7 +6,7 @@ use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::scope::PmuScope;
-use crate::catalog::words::PmuWords;
+use crate::catalog::pmu_words::PmuWords;
 use crate::discover::{CpuList, Machine, Pmu};
 use crate::table::{ColumnFit, TextTable};
 

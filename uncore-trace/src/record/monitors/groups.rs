@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::choose::{GroupTurns, GroupedTenant};
+use super::tenant_choice::{GroupTurns, GroupedTenant};
 use super::tree::{PREFIX, ResctrlTree, lock_dir};
 use crate::discover::CgroupView;
 use crate::discover::resctrl::{MONITORING, Resctrl, ResctrlGroup, cgroup_of, threads_of};

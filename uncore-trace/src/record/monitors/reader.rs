@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::groups::{OwnGroups, Worth};
-use super::lost::LossRuns;
+use super::lost_readings::LossRuns;
 use super::tree::ResctrlTree;
 use crate::assemble::MonitorReading;
 use crate::confine::{RECORDER, ThreadNeeds};

@@ -8,7 +8,7 @@ use crate::schema::{SCHEMA_VERSION, metadata};
 use crate::tables::hour_tree::list_files;
 use crate::tables::hour_upkeep::{UNUSED, repair_hours, trim_hours};
 use crate::tables::layout::FILE;
-use crate::tables::sent::{self, Stamp};
+use crate::tables::upload_journal::{self, Stamp};
 
 const HOUR_US: i64 = 3_600_000_000;
 /// 2026-11-24 00:00 UTC.
@@ -258,8 +258,9 @@ fn hours_that_were_not_sent_stay_until_too_many_wait() {
     let stamp = |path: &Path| Stamp::from_metadata(&fs::metadata(path).unwrap());
     let name = |path: &Path| path.strip_prefix(place.path()).unwrap().to_str().unwrap().to_owned();
     assert_eq!(trim_hours(place.path(), age, Some(1 << 30)).unwrap(), 0);
-    let journal = format!("uploaded to s3://b\n{}", sent::line(&name(&all[1]), stamp(&all[1])));
-    fs::write(place.path().join(sent::JOURNAL), journal).unwrap();
+    let journal =
+        format!("uploaded to s3://b\n{}", upload_journal::line(&name(&all[1]), stamp(&all[1])));
+    fs::write(place.path().join(upload_journal::JOURNAL), journal).unwrap();
     assert_eq!(trim_hours(place.path(), age, Some(1 << 30)).unwrap(), 1);
     assert_eq!(list_files(place.path(), FILE).unwrap(), [all[0].clone(), all[2].clone()]);
     // There is room for one of the two: the newer one.

@@ -7,7 +7,7 @@ use arrow::array::{Int16Array, RecordBatch};
 use serde_json::json;
 
 use super::HourFile;
-use super::belongs::{self, AllowedRows};
+use super::allowed_rows::{self, AllowedRows};
 use crate::schema::columns::{self, WordColumn, nullable_value};
 use crate::schema::link::{Direction, Link, LinkCounter, PeakRate, PeakSource};
 use crate::schema::origin::RecordingOrigin;
@@ -52,7 +52,7 @@ impl RollupCounters {
         let mut file_counters = Self::default();
         for batch in hour_file
             .table
-            .scan_columns(&[&WORDS[..], &peak_columns, &belongs::COLUMNS].concat())?
+            .scan_columns(&[&WORDS[..], &peak_columns, &allowed_rows::COLUMNS].concat())?
         {
             let batch = batch?;
             if let Some(why) = allowed.refusal_reason(&batch)? {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::super::incomplete::Incomplete;
 use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording};
 use super::super::usage::{GroupBy, UsageQuestion, usage};
-use super::super::{programs, render};
+use super::super::{machine_output, render};
 use super::{CheckFinding, CheckOutcome, intact, verify_recording};
 use crate::schema::{ALL, TableDef, fabric, io, loss, metadata, readings};
 use crate::tables::names::table_path;
@@ -480,8 +480,8 @@ proptest! {
             let incomplete = Incomplete::from_recording(&recording).unwrap_or_default();
             incomplete.as_ref().map(|incomplete| incomplete.summary_line(usage.start_ns));
             render::draw_usage(&usage, render::TextStyle { ascii: false, width: Some(80) });
-            programs::usage_as_json(&usage, incomplete.as_ref(), None).unwrap();
-            programs::usage_as_csv(&usage, incomplete.as_ref());
+            machine_output::usage_as_json(&usage, incomplete.as_ref(), None).unwrap();
+            machine_output::usage_as_csv(&usage, incomplete.as_ref());
         }
     }
 }

@@ -10,9 +10,9 @@
 //! two has no ratio; there is no difference and no verdict if a value is not known, or if the two
 //! do not count in the same way.
 
+mod comparability;
 pub mod gate;
 pub mod json;
-mod notes;
 pub mod page;
 pub mod rate;
 mod restarted;
@@ -119,11 +119,11 @@ pub fn compare_spans(
     if is_one_recording {
         restarted::pair_restarted(grouped_by, &mut before_side.events, &mut after_side.events);
     }
-    let mut notes = notes::compare_metadata(&before_side, &after_side);
+    let mut notes = comparability::compare_metadata(&before_side, &after_side);
     notes.extend(
         before_side
             .is_of_one_boot(&after_side)
-            .then(|| notes::note_overlap(&before_side, &after_side))
+            .then(|| comparability::note_overlap(&before_side, &after_side))
             .flatten(),
     );
     let names: BTreeSet<(String, String)> = [&before_side, &after_side]
@@ -163,7 +163,7 @@ fn compare_subject(
 ) -> DiffSubject {
     let (before_event, after_event) = (before_side.find_event(name), after_side.find_event(name));
     let (is_same, notes) =
-        notes::compare_counters((before_side, before_event), (after_side, after_event));
+        comparability::compare_counters((before_side, before_event), (after_side, after_event));
     let change = |rate_before: SideRate, rate_after: SideRate| RateChange {
         before_rate: rate_before,
         after_rate: rate_after,

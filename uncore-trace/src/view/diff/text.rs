@@ -6,8 +6,8 @@
 use std::fmt::Write as _;
 
 use super::super::interval::Interval;
-use super::super::layout::{ReportColumnKind, TableColumn, TableFit};
 use super::super::render::TextStyle;
+use super::super::table_layout::{ReportColumnKind, TableColumn, TableFit};
 use super::rate::{ChangeVerdict, RateChange};
 pub use super::summary::format_rates;
 use super::summary::tenant_label;

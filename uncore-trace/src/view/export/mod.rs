@@ -8,9 +8,9 @@
 //! table is read more than once. A value that is not known is left out, never written as 0. Each
 //! format escapes names from the machine, and removes control characters.
 
+mod counts;
 pub mod csv;
 pub mod ipc;
-mod parts;
 pub mod perfetto;
 mod selection;
 mod sums;

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::parts::TenantShare;
+use super::counts::TenantShare;
 use super::survey::{ExportSurvey, SurveyedCounter};
 
 /// Number of windows of other counters that wait for a counter with a longer window: at 10 ms, a

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use anyhow::Result;
 
 use super::SelectedRows;
-use super::parts::{ExportNames, TenantShare};
+use super::counts::{ExportNames, TenantShare};
 use crate::schema::owner;
 
 /// Who has a series of its own in a total.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 
 use super::key::FabricColumns;
-use super::known::LineCache;
+use super::line_cache::LineCache;
 use super::links::{Links, PeakLimit, limit};
 use super::span::SelectedTime;
 use super::sums::{CountedTime, MomentBytes, Moments, Window};

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use anyhow::Result;
 
 use super::super::key::FabricColumns;
-use super::super::known::LineCache;
+use super::super::line_cache::LineCache;
 use super::super::links::Links;
 use super::super::span::SelectedTime;
 use super::super::sums::{MomentBytes, MomentRate, Moments};

@@ -6,8 +6,8 @@
 use std::fmt::Write as _;
 
 use super::super::key::GroupBy;
-use super::super::layout::{ReportColumnKind, TableColumn, TableFit};
 use super::super::render::TextStyle;
+use super::super::table_layout::{ReportColumnKind, TableColumn, TableFit};
 use super::{LinkLatency, MIN_WINDOWS, TenantLatency, WindowMeans};
 use crate::terminal::{mark, shorten, wrap_words};
 use crate::text::printable;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::innermost::find_innermost;
 use crate::attribute::method::Method;
-use crate::attribute::names::OwnerNames;
+use crate::attribute::owner_names::OwnerNames;
 use crate::attribute::share::add_unattributed;
 use crate::attribute::span::DividedWindow;
 use crate::attribute::waiting::{WindowAdjustment, WindowState};

@@ -1,6 +1,6 @@
 //! The innermost cgroup that an owner is in.
 
-use crate::attribute::names::OwnerNames;
+use crate::attribute::owner_names::OwnerNames;
 use crate::entries::Owner;
 
 /// The index of the innermost of these cgroups that an owner is in.

@@ -35,7 +35,7 @@ use anyhow::{Context as _, Result};
 
 use self::packets::TracePackets;
 use super::SelectedRows;
-use super::parts::ExportNames;
+use super::counts::ExportNames;
 use crate::clock::Snapshot;
 use crate::schema::metadata;
 use crate::tables::reader::{OpenTable, Recording};

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::packets::{TracePackets, TrackId, TrackScale};
 use crate::view::export::SelectedRows;
-use crate::view::export::parts::{CountDescription, ExportNames};
+use crate::view::export::counts::{CountDescription, ExportNames};
 use crate::view::export::sums::{LineRates, RateStretch, StretchSums};
 use crate::view::export::survey::{ExportSurvey, TenantOrOthers};
 

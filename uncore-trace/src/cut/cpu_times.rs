@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use arrow::array::RecordBatch;
 
-use super::part::PartToCut;
+use super::cut_source::PartToCut;
 use crate::assemble::CpuTimeSplit;
 use crate::schema::columns::{i32_column, i64_column, word_column};
 use crate::schema::owner::{IDLE, SOFTIRQ, UNATTRIBUTED};

@@ -18,16 +18,16 @@ use super::assembly::Assembly;
 use super::device::{
     Narrowing, Subset, counted_with, id_of, no_pmu, selected_functions, singled_out,
 };
-use super::notes::by_pmu;
+use super::metric_groups::FEW;
+use super::plan_notes::by_pmu;
 use super::resolve::{ResolvedEvent, Resolver};
-use super::together::FEW;
 use crate::catalog::pattern::matches_event;
+use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::ports::{Locate, PortsRule};
 use crate::catalog::rules::OneValueRule;
 use crate::catalog::source::Cause;
 use crate::catalog::suggest::list_names;
-use crate::catalog::words::PmuWords;
-use crate::discover::apart::SeparateFunctions;
+use crate::discover::held_functions::SeparateFunctions;
 use crate::discover::pci::{PciAddress, PciFunction};
 use crate::text::printable;
 

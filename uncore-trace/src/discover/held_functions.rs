@@ -79,7 +79,7 @@ mod tests {
         let mut numbers = BTreeSet::new();
         open_files::for_each_process(Path::new("/"), |_, _, files| numbers.extend(files));
         assert!(
-            numbers.contains(&super::super::nodes::DeviceNumber {
+            numbers.contains(&crate::discover::nodes::DeviceNumber {
                 is_block: false,
                 major: 1,
                 minor: 7

@@ -5,9 +5,9 @@ use super::resolve::{ResolvedEvent, Resolver};
 use crate::catalog::cache_names::is_cache_event;
 use crate::catalog::encode::parse_raw;
 use crate::catalog::family::PmuKind;
+use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::spec::{ColumnError, Term, TermValue, parse_numeric};
 use crate::catalog::suggest::{did_you_misspell, list_names};
-use crate::catalog::words::PmuWords;
 use crate::text::printable;
 
 /// perf's event for the length of the measurement. Every row of a recording has that anyway.

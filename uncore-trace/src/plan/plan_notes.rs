@@ -9,8 +9,8 @@ use super::resolve::ResolvedEvent;
 use crate::catalog::budget::{Overcommitted, find_overcommitted};
 use crate::catalog::encode::EncodedEvent;
 use crate::catalog::family::Family;
+use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::suggest::did_you_mean;
-use crate::catalog::words::PmuWords;
 use crate::discover::Machine;
 use crate::text::printable;
 

@@ -360,13 +360,13 @@ macro_rules! table {
         pub struct Row<'a> {
             $(
                 #[doc = $doc]
-                pub $field: <$column_type as $crate::schema::kind::ColumnType>::Value<'a>,
+                pub $field: <$column_type as $crate::schema::column_type::ColumnType>::Value<'a>,
             )+
         }
 
         #[doc = concat!("The Arrow schema of `", $name, "`.")]
         pub fn schema() -> arrow::datatypes::SchemaRef {
-            use $crate::schema::kind::ColumnType;
+            use $crate::schema::column_type::ColumnType;
             std::sync::Arc::new(arrow::datatypes::Schema::new(vec![$(
                 arrow::datatypes::Field::new(
                     stringify!($field),
@@ -380,7 +380,7 @@ macro_rules! table {
         #[derive(Default)]
         pub struct Builder {
             rows: usize,
-            $($field: <$column_type as $crate::schema::kind::ColumnType>::Builder,)+
+            $($field: <$column_type as $crate::schema::column_type::ColumnType>::Builder,)+
         }
 
         impl std::fmt::Debug for Builder {
@@ -392,14 +392,14 @@ macro_rules! table {
         impl Builder {
             /// Adds a row.
             pub fn append(&mut self, row: &Row<'_>) {
-                use $crate::schema::kind::ColumnType;
+                use $crate::schema::column_type::ColumnType;
                 $(<$column_type>::append(&mut self.$field, row.$field);)+
                 self.rows += 1;
             }
 
             /// Adds rows, column by column, so that repeated strings are looked up once.
             pub fn append_all(&mut self, rows: &[Row<'_>]) {
-                use $crate::schema::kind::ColumnType;
+                use $crate::schema::column_type::ColumnType;
                 $(<$column_type>::append_all(&mut self.$field, rows.iter().map(|row| row.$field));)+
                 self.rows += rows.len();
             }
@@ -416,7 +416,7 @@ macro_rules! table {
 
             /// Returns the rows as a batch, and clears the builder.
             pub fn finish(&mut self) -> arrow::array::RecordBatch {
-                use $crate::schema::kind::ColumnType;
+                use $crate::schema::column_type::ColumnType;
                 self.rows = 0;
                 let columns = vec![$(<$column_type>::finish(&mut self.$field),)+];
                 // The schema and the columns come from one list, and `append` fills every column,
@@ -432,7 +432,7 @@ macro_rules! table {
             doc: $about,
             schema,
             encodings: &[$(
-                (stringify!($field), $crate::schema::kind::Encoding::$encoding),
+                (stringify!($field), $crate::schema::column_type::Encoding::$encoding),
             )+],
             column_docs: &[$((stringify!($field), $doc),)+],
             sort_columns: &[$($($sort_column),*)? $($($group_sort),+)?],

@@ -2,7 +2,7 @@
 
 use super::counter::TrackedCounter;
 use super::history::Histories;
-use super::names::OwnerNames;
+use super::owner_names::OwnerNames;
 use super::waiting::WindowState;
 
 /// The turn of a counter.

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::Plan;
 use super::io::DevicesBelow;
 use super::resolve::ResolvedEvent;
-use crate::catalog::behind::{self, AttachedSocket};
-use crate::catalog::words::PmuWords;
+use crate::catalog::devices_behind::{self, AttachedSocket};
+use crate::catalog::pmu_words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::pci::{PciAddress, PciFunction};
 
@@ -81,8 +81,8 @@ fn functions_of_rule<'a>(
     cpu: u32,
 ) -> Vec<&'a PciFunction> {
     let rules = words.family.map_or(&[][..], |family| &family.behind);
-    let is_here = |rule: &&behind::BehindRule| words.pmu.has_peer(rule.peer.as_ref());
-    let functions = |rule: &behind::BehindRule| -> Vec<&'a PciFunction> {
+    let is_here = |rule: &&devices_behind::BehindRule| words.pmu.has_peer(rule.peer.as_ref());
+    let functions = |rule: &devices_behind::BehindRule| -> Vec<&'a PciFunction> {
         let devices = machine.devices.pci.iter().filter(|function| !function.is_bridge());
         devices
             .filter(|function| {

@@ -164,8 +164,8 @@ fn row_bytes(batch: &RecordBatch, is_wanted: impl Fn(&str) -> bool) -> Result<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::row_time::RowTime;
     use crate::schema::tasks::{Builder, Row, TABLE};
-    use crate::schema::when::RowTime;
     use crate::schema::{SCHEMA_VERSION, metadata};
     use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::heat::STEPS;
 use super::interval::Interval;
 use super::key::SMALL;
-use super::layout::{ReportColumnKind, TableColumn};
+use super::table_layout::{ReportColumnKind, TableColumn};
 use super::usage::{GroupBy, ReportLine, Usage, UsageEvent};
 use crate::terminal::cells;
 use crate::text::printable;

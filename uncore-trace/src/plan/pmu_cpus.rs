@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 
 use crate::catalog::domain::RegisterDomain;
 use crate::catalog::near::Near;
+use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::source::Cause;
-use crate::catalog::words::PmuWords;
 use crate::discover::cpus::{CpuCache, TopologyLevel};
 use crate::discover::{CpuList, Machine, Pmu};
 use crate::text::printable;

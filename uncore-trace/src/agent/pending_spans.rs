@@ -14,7 +14,7 @@ use anyhow::{Error, Result};
 use arrow::array::RecordBatch;
 
 use super::http::HttpState;
-use super::keep::{SavingSpan, SpanToSave};
+use super::saved_span::{SavingSpan, SpanToSave};
 use super::trigger::{Condition, ConditionWatch};
 use crate::clock::mono_ns;
 use crate::config::{Config, KeptConfig, RingConfig, TriggerConfig};

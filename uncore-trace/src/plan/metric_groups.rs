@@ -7,12 +7,12 @@ use anyhow::Result;
 
 use super::assembly::Assembly;
 use super::measure::ResolvedMetric;
-use super::place::{ReaderSpot, reader_spots};
+use super::pmu_cpus::{ReaderSpot, reader_spots};
 use super::resolve::ResolvedEvent;
 use crate::catalog::budget::find_overcommitted;
 use crate::catalog::family::PmuKind;
 use crate::catalog::metric::{Input, Metric, PlannedMetric};
-use crate::catalog::words::PmuWords;
+use crate::catalog::pmu_words::PmuWords;
 
 /// Largest number of members in a group that metrics share: a CMN crosspoint, a memory controller
 /// of Intel or AMD, and a core shared by two threads can all count these at once. A larger group
