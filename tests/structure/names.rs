@@ -155,3 +155,33 @@ fn names_say_what_things_are() {
         "{shared_count} of {type_count} types share their name with another: {types:?}"
     );
 }
+
+/// The words that docs/vocabulary.md says too little of to be a name.
+fn empty_words(vocabulary: &str) -> Vec<String> {
+    let (_, table) = vocabulary.split_once("## Words that say too little").unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" |"));
+    let words = rows.flat_map(|(words, _)| words.split(", "));
+    words.filter(|word| *word != "word").map(str::to_owned).collect()
+}
+
+#[test]
+fn types_and_modules_have_terms_of_the_vocabulary() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let vocabulary = fs::read_to_string(workspace.join("docs/vocabulary.md")).unwrap();
+    let empty_words = empty_words(&vocabulary);
+    assert!(empty_words.len() > 15, "{empty_words:?}");
+    let is_empty = |name: &str| {
+        let name = name.to_lowercase();
+        empty_words.iter().any(|word| *word == name || format!("{word}s") == name)
+    };
+    let types = count_names(workspace).types;
+    let mut wrong: Vec<String> = types.into_keys().filter(|name| is_empty(name)).collect();
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for dir in SOURCES {
+        super::files(&workspace.join(dir), &mut paths).unwrap();
+    }
+    let is_wrong =
+        |path: &PathBuf| path.file_stem().is_some_and(|stem| is_empty(&stem.to_string_lossy()));
+    wrong.extend(paths.iter().filter(|path| is_wrong(path)).map(|path| path.display().to_string()));
+    assert!(wrong.is_empty(), "docs/vocabulary.md says what to call them: {wrong:?}");
+}

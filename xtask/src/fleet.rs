@@ -61,7 +61,7 @@ pub(crate) struct Args {
 
 /// The answer of an engine, its time, and what it read.
 #[derive(Debug, Deserialize)]
-struct Asked {
+struct EngineAnswers {
     answers: Answers,
     seconds: Times,
     large_seconds: Times,
@@ -154,13 +154,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     versions.check_versions()?;
     println!("fleet: older and newer files: the same sums, and what they lack is said");
 
-    let mut reference: Option<(&str, Asked)> = None;
+    let mut reference: Option<(&str, EngineAnswers)> = None;
     let mut figures = Vec::new();
     for &(name, engine) in ENGINES {
         let begin = Instant::now();
         let [by_duckdb, by_spark, versions] = ["duckdb", "spark", "versions"].map(path_of);
         let args = ["ask".as_ref(), engine.as_ref(), &*root, &*by_duckdb, &*by_spark, &*versions];
-        let asked: Asked =
+        let asked: EngineAnswers =
             run_fleet_script(&args).with_context(|| format!("{name} did not answer"))?;
         asked.check_answers().context(name)?;
         match &reference {
@@ -237,7 +237,7 @@ impl std::fmt::Display for Compacted {
     }
 }
 
-impl Asked {
+impl EngineAnswers {
     /// Checks that files were skipped, and that large files give the same answers as small ones.
     fn check_answers(&self) -> Result<()> {
         let small = self

@@ -6,7 +6,7 @@ mod cgroup;
 mod files;
 mod irq;
 mod net;
-mod others;
+mod other_cpus;
 mod probe;
 mod run_on_cpu;
 mod sched_switch;

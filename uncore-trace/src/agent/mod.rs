@@ -11,7 +11,6 @@
 //! error of the disk ends neither the recording nor the metrics; memory is bounded by the limits of
 //! [`crate::record`], [`crate::view::rollup`] and [`metrics`].
 
-mod consumer;
 mod ending;
 mod figures;
 mod http;
@@ -23,6 +22,7 @@ mod ring_reserve;
 #[cfg(test)]
 mod sample;
 mod saved_span;
+mod tap_consumer;
 pub mod trigger;
 mod watchdog;
 
@@ -35,12 +35,12 @@ use std::sync::mpsc;
 use anyhow::{Context as _, Result, anyhow};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 
-use self::consumer::TapConsumer;
 use self::http::HttpState;
 use self::notify::Notify;
 use self::pending_spans::{SpanSaver, kept_directory};
 use self::reload::Reload;
 use self::ring_reserve::RingReserve;
+use self::tap_consumer::TapConsumer;
 use self::trigger::Condition;
 use self::watchdog::Pulse;
 use crate::config::Config;

@@ -23,9 +23,9 @@
 //! ends no window. A reading may be logged before the end of an earlier tick.
 
 mod account;
-mod consumer;
 mod device_hold;
 mod device_transfer;
+mod entry_consumer;
 mod monitored;
 mod owner;
 mod relief;
@@ -34,9 +34,9 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::account::{AccountGrowth, Accounted};
-pub use self::consumer::{LogConsumer, MissingCount, MissingReason, ROWS_AT_ONCE};
 pub use self::device_hold::DeviceHold;
 pub use self::device_transfer::{DeviceTransfer, MovedSum};
+pub use self::entry_consumer::{LogConsumer, MissingCount, MissingReason, ROWS_AT_ONCE};
 pub use self::monitored::{ALL_SOCKETS, Monitored, MonitoredSum};
 pub use self::owner::{Owner, OwnerFields, softirq_label};
 pub use self::relief::Relief;

@@ -14,6 +14,7 @@ pub(super) mod broken;
 mod core;
 mod exact;
 mod fabric;
+mod full_memory;
 mod holders;
 mod host;
 mod hotplug;
@@ -22,7 +23,6 @@ pub(super) mod misses;
 mod multiplexing;
 mod opens;
 mod scale;
-mod seen;
 mod sockets;
 mod tenants;
 mod traps;
@@ -56,7 +56,7 @@ const ALL: &[Scenario] = &[
     Scenario { name: "multiplexing", steps: multiplexing::build_steps },
     Scenario { name: "traps", steps: traps::build_steps },
     Scenario { name: "tenants", steps: tenants::build_steps },
-    Scenario { name: "seen", steps: seen::build_steps },
+    Scenario { name: "seen", steps: full_memory::build_steps },
     Scenario { name: "misses", steps: misses::build_steps },
     Scenario { name: "broken", steps: broken::build_steps },
     Scenario { name: "hotplug", steps: hotplug::build_steps },
