@@ -10,7 +10,6 @@ use core::ffi::c_void;
 use aya_ebpf::bindings::seq_file;
 use aya_ebpf::btf_maps::{Array, LruHashMap};
 use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_loop, bpf_seq_write};
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use aya_ebpf::macros::btf_map;
 use uncore_trace_common::record::{
     FILE_DOUBT, FILE_FORK, FILE_GOT, FILE_LEFT, FILE_SEEN, FileEvent, Header, KIND_FILE,
@@ -21,6 +20,7 @@ use crate::globals::{
     CGROUP_KN, CSET_CGROUP, FILE_INODE, FILE_MODE, FILES_TABLE, INODE_DEVICE, INODE_MODE,
     KERNFS_ID, TABLE_FILES, TABLE_SIZE, TASK_CGROUPS, TASK_COMM, TASK_FILES, TASK_PID, TASK_TGID,
 };
+use crate::helpers::{current_task, monotonic_ns, this_cpu};
 use crate::io::NO_TASK;
 use crate::kernel::{follow_pointer, read_field, read_text};
 use crate::{emit, task};
@@ -113,8 +113,7 @@ impl WatchedDevice {
 
     #[inline(always)]
     fn file_event(self, change: u32, task: Task) -> FileEvent {
-        // SAFETY: plain helpers.
-        let (time, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+        let (time, cpu) = (monotonic_ns(), this_cpu());
         FileEvent {
             header: Header { kind: KIND_FILE, cpu },
             time,
@@ -182,8 +181,7 @@ struct Search {
 /// Whether a file of the current task's table is of the device; `None` if the table is too large.
 #[inline(always)]
 fn has_device_open(device: WatchedDevice) -> Option<bool> {
-    // SAFETY: plain helper.
-    let task = unsafe { bpf_get_current_task() } as *const u8;
+    let task = current_task();
     // A task that exits has no table any more when its files are closed.
     let Some(table) = follow_pointer(task, TASK_FILES.load()) else { return Some(false) };
     let table = follow_pointer(table, FILES_TABLE.load())?;

@@ -3,7 +3,6 @@
 //! Bytes of one owner, device and direction within a tick are summed, and sent as one record when
 //! the tick has ended or no slot is free. A request that spans ticks is sent at once.
 
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use uncore_trace_common::record::{
     CONTEXT_IRQ, CONTEXT_NOBODY, CONTEXT_SOFTIRQ, CONTEXT_TASK, Header, KIND_IO, Task,
 };
@@ -11,6 +10,7 @@ use uncore_trace_common::state::{IO_PREFIX, IO_SLOTS, Io, IoSlot, IoState, MAX_D
 
 use crate::emit;
 use crate::globals::{TICK_NS, tick_end};
+use crate::helpers::{monotonic_ns, this_cpu};
 use crate::maps::{CPUS, IO};
 
 /// Owner of bytes.
@@ -61,8 +61,7 @@ const _: () = assert!(size_of::<Alone>() == IO_PREFIX + size_of::<IoSlot>());
 /// Context of this CPU: one of the `CONTEXT_` constants, and its number.
 #[inline(always)]
 pub fn cpu_context() -> (u32, u32) {
-    // SAFETY: plain helper.
-    match CPUS.get(unsafe { bpf_get_smp_processor_id() }) {
+    match CPUS.get(this_cpu()) {
         Some(state) if state.hard.begin != 0 => (CONTEXT_IRQ, state.hard.number as u32),
         Some(state) if state.soft.begin != 0 => (CONTEXT_SOFTIRQ, state.soft.number as u32),
         _ => (CONTEXT_TASK, 0),
@@ -72,8 +71,7 @@ pub fn cpu_context() -> (u32, u32) {
 /// Adds bytes that were just moved; `fill` names the device in a new slot.
 #[inline(always)]
 pub fn add_moved(event: &MovedBytes, owner: &IoOwner, fill: impl Fn(&mut IoSlot)) {
-    // SAFETY: plain helpers.
-    let (now_ns, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    let (now_ns, cpu) = (monotonic_ns(), this_cpu());
     let Some(state) = IO.get_ptr_mut(cpu) else {
         return;
     };

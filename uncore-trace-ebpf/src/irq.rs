@@ -1,17 +1,16 @@
 //! Interrupt time by source; it is subtracted from the interrupted task.
 
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use uncore_trace_common::record::{CONTEXT_IRQ, CONTEXT_SOFTIRQ, Header, KIND_IRQ};
 use uncore_trace_common::state::{CpuState, IRQ_PREFIX, IRQ_SLOTS, Irq, IrqSlot, IrqTrack};
 
 use crate::emit;
 use crate::globals::tick_end;
+use crate::helpers::{monotonic_ns, this_cpu};
 use crate::maps::CPUS;
 
 #[inline(always)]
 fn cpu_state() -> Option<(&'static mut CpuState, u32, u64)> {
-    // SAFETY: plain helpers.
-    let (now_ns, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    let (now_ns, cpu) = (monotonic_ns(), this_cpu());
     let state = CPUS.get_ptr_mut(cpu)?;
     // SAFETY: only programs on this CPU write its value, each kind of interrupt its own part.
     Some((unsafe { &mut *state }, cpu, now_ns))
@@ -46,11 +45,9 @@ pub fn hard_exit() {
 pub fn soft_entry(vector: u32) {
     if let Some((state, ..)) = cpu_state() {
         let earlier_total = hard_total(state);
-        // SAFETY: plain helper.
-        let now_ns = unsafe { bpf_ktime_get_ns() };
+        let now_ns = monotonic_ns();
         let total = hard_total(state);
-        // SAFETY: as above.
-        let begin = if total == earlier_total { now_ns } else { unsafe { bpf_ktime_get_ns() } };
+        let begin = if total == earlier_total { now_ns } else { monotonic_ns() };
         state.soft.other_at_begin = total;
         state.soft.number = u64::from(vector);
         state.soft.begin = begin;

@@ -28,6 +28,8 @@ mod files;
 #[cfg(target_arch = "bpf")]
 mod globals;
 #[cfg(target_arch = "bpf")]
+mod helpers;
+#[cfg(target_arch = "bpf")]
 mod hooks;
 #[cfg(target_arch = "bpf")]
 mod io;

@@ -5,11 +5,11 @@
 //! ticks, not with switches. With `--slices` a slot has one slice, and the record has every slice
 //! in order. A record covers its time without gaps, so a reader notices a lost one.
 
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use uncore_trace_common::record::{Header, KIND_RUN};
 use uncore_trace_common::state::{CLOSED, CpuState, RUN_PREFIX, RUN_SLOTS, Run, Slot};
 
 use crate::globals::{IO_WANTED, SLICES, tick_end};
+use crate::helpers::{monotonic_ns, this_cpu};
 use crate::maps::CPUS;
 use crate::{emit, io, irq, task};
 
@@ -19,8 +19,7 @@ const NEXT_TID: usize = if cfg!(target_endian = "little") { 1 } else { 0 };
 /// Accounts for a switch from `current`, whose thread id is `tid`, to `next_tid`.
 #[inline(always)]
 pub fn account_switch(tid: u32, next_tid: u32) {
-    // SAFETY: plain helpers.
-    let (now_ns, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    let (now_ns, cpu) = (monotonic_ns(), this_cpu());
     let Some(state) = CPUS.get_ptr_mut(cpu) else {
         return;
     };
@@ -92,8 +91,7 @@ fn add_slice(state: &mut CpuState, tid: u32, now_ns: u64, irq_now: u64) {
 /// the leader of its process has the leader's id from now on.
 #[inline(always)]
 pub fn close_renamed() {
-    // SAFETY: plain helper.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let cpu = this_cpu();
     let Some(state) = CPUS.get_ptr_mut(cpu) else {
         return;
     };

@@ -5,7 +5,6 @@
 //! tasks in between have no count.
 
 use aya_ebpf::helpers::generated::bpf_perf_event_read_value;
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use uncore_trace_common::record::{
     CONTEXT_SOFTIRQ, CONTEXT_TASK, Header, KIND_SAMPLE, MAX_COUNTERS, READ_FAILED, Reading,
     SAMPLE_PREFIX, Sample, TRIGGER_SCHED, TRIGGER_TIMER,
@@ -13,6 +12,7 @@ use uncore_trace_common::record::{
 use uncore_trace_common::state::{Sampler, Sweep};
 
 use crate::globals::{MIN_GAP_NS, SAMPLE_ON_IRQ, SAMPLE_ON_SCHED};
+use crate::helpers::{monotonic_ns, this_cpu};
 use crate::maps::{COUNTERS, CPUS, SAMPLERS, SCRATCH, SWEEPS};
 use crate::{emit, task, turn};
 
@@ -21,8 +21,7 @@ use crate::{emit, task, turn};
 /// context of the CPU until now.
 #[inline(always)]
 pub fn read_counters(trigger: u32, context: u32, number: u32) {
-    // SAFETY: plain helper.
-    read_on(unsafe { bpf_get_smp_processor_id() }, trigger, context, number);
+    read_on(this_cpu(), trigger, context, number);
 }
 
 /// As [`read_counters`], with the number of this CPU.
@@ -44,7 +43,7 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     let mut only_changes = false;
     if trigger != TRIGGER_TIMER {
         let reads_all = if trigger == TRIGGER_SCHED { SAMPLE_ON_SCHED.load() } else { 1 };
-        if reads_all == 0 || now_ns() - sweep.last_read < MIN_GAP_NS.load() {
+        if reads_all == 0 || monotonic_ns() - sweep.last_read < MIN_GAP_NS.load() {
             if trigger != TRIGGER_SCHED || at_switch == 0 {
                 return;
             }
@@ -67,7 +66,7 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     if SAMPLE_ON_SCHED.load() != 0 && turn != 0 && wanted == len {
         if trigger == TRIGGER_TIMER {
             has_turn = turn::wait_for_turn(turn, cpu);
-        } else if turn::is_due(turn, now_ns(), MIN_GAP_NS.load()) {
+        } else if turn::is_due(turn, monotonic_ns(), MIN_GAP_NS.load()) {
             has_turn = turn::take_turn(turn, cpu);
         }
         if !has_turn {
@@ -90,7 +89,7 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     // Other counters may have had the same values.
     sweep.changed = u64::from(sample.first ^ first_slot);
     if !only_changes {
-        sample.begin = now_ns();
+        sample.begin = monotonic_ns();
     }
     let read = read_slots(first_slot, wanted, sample, &raw mut sweep.changed);
     if only_changes {
@@ -100,9 +99,9 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
         }
         // The clock costs as much as a counter, so it is read only if the readings are sent. No
         // other sweep of this CPU can be in between.
-        sample.begin = now_ns();
+        sample.begin = monotonic_ns();
     }
-    sample.end = now_ns();
+    sample.end = monotonic_ns();
     sample.header = Header { kind: KIND_SAMPLE, cpu };
     sample.trigger = trigger;
     sample.context = context;
@@ -132,14 +131,13 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
 /// reading of any CPU is not too recent, and no CPU reads them now: that reading says the same.
 #[inline(always)]
 pub fn read_others() {
-    // SAFETY: plain helper.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let cpu = this_cpu();
     let Some(&Sampler { others: first_slot, others_len, others_turn: turn, .. }) =
         SAMPLERS.get(cpu)
     else {
         return;
     };
-    if others_len == 0 || !turn::is_due(turn, now_ns(), MIN_GAP_NS.load()) {
+    if others_len == 0 || !turn::is_due(turn, monotonic_ns(), MIN_GAP_NS.load()) {
         return;
     }
     let Some(sweep) = SWEEPS.get_ptr_mut(cpu) else {
@@ -160,9 +158,9 @@ pub fn read_others() {
     }
     // SAFETY: a per-CPU value, and each trigger has its own.
     let sample = unsafe { &mut *sample };
-    sample.begin = now_ns();
+    sample.begin = monotonic_ns();
     let read = read_slots(first_slot, others_len, sample, &raw mut sweep.changed);
-    sample.end = now_ns();
+    sample.end = monotonic_ns();
     sample.header = Header { kind: KIND_SAMPLE, cpu };
     sample.trigger = TRIGGER_SCHED;
     sample.context = CONTEXT_TASK;
@@ -211,13 +209,6 @@ fn is_busy(sweep: &Sweep) -> bool {
 fn set_busy(sweep: &mut Sweep, busy: u64) {
     // SAFETY: a reference is writable. Volatile, so that it is set before and cleared after.
     unsafe { (&raw mut sweep.busy).write_volatile(busy) };
-}
-
-/// The time, ns on `CLOCK_MONOTONIC`.
-#[inline(always)]
-fn now_ns() -> u64 {
-    // SAFETY: plain helper.
-    unsafe { bpf_ktime_get_ns() }
 }
 
 /// Reads `wanted` counters. `changed` gets the bits in which a value differs from that of the last

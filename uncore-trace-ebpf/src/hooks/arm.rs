@@ -2,19 +2,18 @@
 //! CPUs: a timer is pinned to the CPU that starts it, and up to Linux 6.12 only BTF tracepoint
 //! programs may use timers.
 
-use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::warn;
 use uncore_trace_common::state::{SAMPLER_ARMED, SAMPLER_FAILED, SAMPLER_WANTED};
 
 use super::timer;
+use crate::helpers::this_cpu;
 use crate::maps::SAMPLERS;
 
 #[btf_tracepoint(function = "sched_switch")]
 fn arm(ctx: BtfTracePointContext) -> i32 {
-    // SAFETY: plain helper.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let cpu = this_cpu();
     let Some(sampler) = SAMPLERS.get_ptr_mut(cpu) else {
         return 0;
     };

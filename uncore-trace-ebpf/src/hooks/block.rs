@@ -9,7 +9,6 @@
 //! `block_rq_merge(struct request *rq)` names a request that became a part of another one.
 
 use aya_ebpf::btf_maps::HashMap;
-use aya_ebpf::helpers::{bpf_get_current_task, bpf_ktime_get_ns};
 use aya_ebpf::macros::{btf_map, raw_tracepoint};
 use aya_ebpf::programs::RawTracePointContext;
 use uncore_trace_common::record::{CONTEXT_TASK, IO_READ, IO_WRITE, Task};
@@ -19,6 +18,7 @@ use crate::globals::{
     OP_DRV_OUT, OP_ZONE_APPEND, QUEUE_DISK, REQUEST_BIO, REQUEST_FLAGS, REQUEST_LEN, REQUEST_QUEUE,
     ROOT_HIERARCHY, TASK_FLAGS,
 };
+use crate::helpers::{current_task, monotonic_ns};
 use crate::io::{self, IoOwner, MovedBytes, NO_TASK};
 use crate::kernel::{follow_pointer, read_field, read_text};
 use crate::{emit, task};
@@ -116,12 +116,10 @@ fn begin_request(request: *const u8, flags: u64) {
     if request_direction(request).is_none() {
         return;
     }
-    // SAFETY: plain helper.
-    let mut value = PendingRequest { begin: unsafe { bpf_ktime_get_ns() }, task: NO_TASK };
+    let mut value = PendingRequest { begin: monotonic_ns(), task: NO_TASK };
     task::fill_task(&mut value.task);
-    // SAFETY: plain helper, and any bit pattern is a number.
-    let kernel =
-        unsafe { read_field::<u32>(bpf_get_current_task() as *const u8, TASK_FLAGS.load()) };
+    // SAFETY: any bit pattern is a number.
+    let kernel = unsafe { read_field::<u32>(current_task(), TASK_FLAGS.load()) };
     if kernel.is_ok_and(|flags| flags & PF_KTHREAD != 0)
         && let Some(id) = cgroup_of(request)
     {

@@ -6,7 +6,6 @@
 
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use aya_ebpf::macros::{btf_map, raw_tracepoint};
 use aya_ebpf::programs::RawTracePointContext;
 use uncore_trace_common::record::{
@@ -15,6 +14,7 @@ use uncore_trace_common::record::{
 
 use crate::emit;
 use crate::globals::{CGROUP_KN, CGROUP_ROOT, KERNFS_ID, ROOT_HIERARCHY, TASK_PID};
+use crate::helpers::{monotonic_ns, this_cpu};
 use crate::kernel::read_field;
 
 /// Buffer for an event, which is too large for the stack. These events happen in process context
@@ -65,8 +65,7 @@ fn send_event(ctx: &RawTracePointContext, change: u32, tid: u32) {
     };
     // SAFETY: a per-CPU value, see CGROUP_SCRATCH.
     let event = unsafe { &mut *event };
-    // SAFETY: plain helpers.
-    let (time, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    let (time, cpu) = (monotonic_ns(), this_cpu());
     event.header = Header { kind: KIND_CGROUP, cpu };
     event.time = time;
     event.what = change;

@@ -2,20 +2,19 @@
 //!
 //! TP_PROTO(int irq, struct irqaction *action[, int ret]), include/trace/events/irq.h.
 
-use aya_ebpf::helpers::bpf_get_smp_processor_id;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use uncore_trace_common::record::{CONTEXT_IRQ, CONTEXT_SOFTIRQ, CONTEXT_TASK, TRIGGER_IRQ};
 
 use crate::globals::SAMPLE_ON_IRQ;
+use crate::helpers::this_cpu;
 use crate::maps::CPUS;
 use crate::{irq, sample};
 
 #[raw_tracepoint(tracepoint = "irq_handler_entry")]
 fn irq_handler_entry(ctx: RawTracePointContext) -> i32 {
     if SAMPLE_ON_IRQ.load() != 0 {
-        // SAFETY: plain helper.
-        let cpu = unsafe { bpf_get_smp_processor_id() };
+        let cpu = this_cpu();
         let (context, number) = match CPUS.get(cpu) {
             Some(state) if state.soft.begin != 0 => (CONTEXT_SOFTIRQ, state.soft.number as u32),
             _ => (CONTEXT_TASK, 0),

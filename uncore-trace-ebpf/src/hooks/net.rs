@@ -7,7 +7,6 @@
 //! len)` is called when a task reads, and the packet tells its last interface.
 //! include/trace/events/net.h and skb.h, Linux 6.1 to 7.2.
 
-use aya_ebpf::helpers::bpf_get_current_task;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use uncore_trace_common::config::MISSING;
@@ -18,6 +17,7 @@ use crate::globals::{
     CGROUP_KN, KERNFS_ID, NET_INUM, NETDEV_IFINDEX, NETDEV_NAME, NETDEV_NET, NSPROXY_NET, SKB_DEV,
     SKB_IIF, SKB_LEN, SKB_SK, SOCK_CGROUP, SOCK_STATE, TASK_NSPROXY,
 };
+use crate::helpers::current_task;
 use crate::io::{self, IoOwner, MovedBytes, NO_TASK};
 use crate::kernel::{follow_pointer, read_field, read_text};
 use crate::task;
@@ -101,8 +101,7 @@ fn own_namespace() -> u32 {
     if NETDEV_NET.load() == MISSING {
         return 0;
     }
-    // SAFETY: plain helper.
-    let task = unsafe { bpf_get_current_task() } as *const u8;
+    let task = current_task();
     let net = follow_pointer(task, TASK_NSPROXY.load())
         .and_then(|proxy| follow_pointer(proxy, NSPROXY_NET.load()));
     net.map_or(0, namespace_inode)

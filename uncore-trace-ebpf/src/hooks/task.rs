@@ -1,10 +1,10 @@
 //! `sched_process_exec` and `sched_process_exit`: `current` is the task itself.
 
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use uncore_trace_common::record::{Header, KIND_TASK, TASK_EXEC, TASK_EXIT, Task, TaskEvent};
 
+use crate::helpers::{monotonic_ns, this_cpu};
 use crate::{emit, run, task};
 
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
@@ -22,8 +22,7 @@ fn sched_process_exit(_ctx: RawTracePointContext) -> i32 {
 
 #[inline(always)]
 fn send_event(change: u32) {
-    // SAFETY: plain helpers.
-    let (time, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
+    let (time, cpu) = (monotonic_ns(), this_cpu());
     let mut event = TaskEvent {
         header: Header { kind: KIND_TASK, cpu },
         time,

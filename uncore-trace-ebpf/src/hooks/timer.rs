@@ -8,10 +8,10 @@ use core::ffi::c_void;
 
 use aya_ebpf::bindings::bpf_timer;
 use aya_ebpf::helpers::generated::{bpf_timer_init, bpf_timer_set_callback, bpf_timer_start};
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_ns};
 use uncore_trace_common::state::{SAMPLER_MOVED, SAMPLER_OFF, Sampler};
 
 use crate::globals::tick_end;
+use crate::helpers::{monotonic_ns, this_cpu};
 use crate::maps::{SAMPLERS, TIMERS, TimerSlot};
 use crate::{emit, sample};
 
@@ -47,7 +47,7 @@ pub fn start_timer(cpu: u32) -> i64 {
 #[inline(always)]
 unsafe fn arm_timer(timer: *mut bpf_timer) -> i64 {
     // SAFETY: as the caller promises.
-    unsafe { bpf_timer_start(timer, tick_end(bpf_ktime_get_ns()), ABSOLUTE_PINNED) }
+    unsafe { bpf_timer_start(timer, tick_end(monotonic_ns()), ABSOLUTE_PINNED) }
 }
 
 unsafe extern "C" fn on_tick(_map: *mut c_void, key: *mut u32, slot: *mut TimerSlot) -> i64 {
@@ -61,8 +61,7 @@ unsafe extern "C" fn on_tick(_map: *mut c_void, key: *mut u32, slot: *mut TimerS
     if sampler.state == SAMPLER_OFF {
         return 0;
     }
-    // SAFETY: plain helper.
-    if unsafe { bpf_get_smp_processor_id() } != cpu {
+    if this_cpu() != cpu {
         stop_moved(sampler);
         return 0;
     }
