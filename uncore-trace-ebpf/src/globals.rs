@@ -1,5 +1,9 @@
 //! Values set by the loader, documented in `uncore_trace_common::config`. They are frozen before
 //! load, so the verifier treats them as constants.
+//!
+//! Offsets of the kernel's fields are among them, and are not CO-RE relocations: rustc has no
+//! counterpart of clang's `__builtin_preserve_access_index`, which emits these. The loader reads the
+//! offsets from the same BTF that a relocation would use.
 
 use aya_ebpf::Global;
 
