@@ -161,6 +161,30 @@ fn paths_that_are_named_exist() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// "`FILE.rs`, `NAME`" says that the file has the name.
+#[test]
+fn names_that_stand_beside_their_file_are_in_it() {
+    let (mut tried, mut wrong) = (0, Vec::new());
+    for (path, text) in documents() {
+        let (_, prose) = blocks(&text);
+        for line in prose {
+            for (before, after) in line.match_indices(".rs`, `").map(|(at, _)| line.split_at(at)) {
+                let file = format!("{}.rs", before.rsplit('`').next().unwrap());
+                let name = after.split('`').nth(2).unwrap();
+                let mut sources = BASES.iter().map(|base| root().join(base).join(&file));
+                let Some(source) = sources.find(|source| source.is_file()) else { continue };
+                tried += 1;
+                if !name.contains(['/', '.']) && !fs::read_to_string(source).unwrap().contains(name)
+                {
+                    wrong.push(format!("{}: {file} has no {name}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(tried >= 10, "{tried}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// The words of a command line, as a shell splits them: up to a comment, a redirection or an `&&`.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
