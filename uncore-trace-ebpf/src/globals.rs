@@ -2,8 +2,8 @@
 //! load, so the verifier treats them as constants.
 //!
 //! Offsets of the kernel's fields are among them, and are not CO-RE relocations: rustc has no
-//! counterpart of clang's `__builtin_preserve_access_index`, which emits these. The loader reads the
-//! offsets from the same BTF that a relocation would use.
+//! counterpart of clang's `__builtin_preserve_access_index`, which emits these. The loader reads
+//! the offsets from the same BTF that a relocation would use.
 
 use aya_ebpf::Global;
 

@@ -4,9 +4,9 @@
 //! - Credentials come from the environment or from the instance's role.
 //! - A request ends after a time that depends only on its size.
 //! - No object is replaced by a different one.
-//! - When [`UploadStore::put_object`] succeeds, the store has the object with the size of the file and with the
-//!   entity tag of the upload. The signature of a request to S3 covers the SHA-256 of the body, so
-//!   a store that checks signatures accepts no other bytes.
+//! - When [`UploadStore::put_object`] succeeds, the store has the object with the size of the file
+//!   and with the entity tag of the upload. The signature of a request to S3 covers the SHA-256 of
+//!   the body, so a store that checks signatures accepts no other bytes.
 
 use std::error::Error;
 use std::fs;

@@ -4,7 +4,7 @@
 //! `other`, and stay there when the owner gets a series. So the rates of all owners of a link and
 //! of `unattributed` sum to the rate of the link. The number of series is bounded: [`NAMES`]
 //! directions of links and events, each with as many owners as the configuration allows; and so is
-//! the number of those that begin in an hour ([`counted`]).
+//! the number of those that begin in an hour ([`traffic_counts`]).
 
 mod agent_metrics;
 mod canary;

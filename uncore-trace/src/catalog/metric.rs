@@ -1,8 +1,8 @@
 //! Metrics: values with a unit, computed from readings.
 //!
-//! The catalog describes them ([`Metric`], [`Constant`]), planning finds their inputs,
-//! and [`evaluate_metric`] computes a value from counts. It always uses the counts of the whole time
-//! in question, not values of shorter times, because a ratio of sums is not a mean of ratios.
+//! The catalog describes them ([`Metric`], [`Constant`]), planning finds their inputs, and
+//! [`evaluate_metric`] computes a value from counts. It always uses the counts of the whole time in
+//! question, not values of shorter times, because a ratio of sums is not a mean of ratios.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,8 @@ pub struct Metric {
     pub inputs: BTreeMap<String, Vec<Term>>,
     /// Processors for which the formula holds, with the patterns of a family. Empty: all that no
     /// earlier metric with this name is for. Of several metrics with one name, the first whose
-    /// events a PMU has is used ([`PmuWords::find_metric`](super::words::PmuWords::find_metric)).
+    /// events a PMU has is used
+    /// ([`PmuWords::find_metric`](super::pmu_words::PmuWords::find_metric)).
     #[serde(default)]
     pub processors: Vec<String>,
     /// A family: the inputs' terms are valid only on machines that have it.

@@ -28,7 +28,8 @@ use crate::view::span::{SelectedTime, TimePoint};
 /// of a table. Several may be given at once; FILE may be - for standard output. A file appears when
 /// it is complete.
 ///
-/// Tenants are cgroups, or what --by says. What is not known is left out, or empty in CSV, and never
+/// Tenants are cgroups, or what --by says. What is not known is left out, or empty in CSV, and
+/// never
 /// 0. If the recording is incomplete, standard error says what is missing.
 #[derive(Debug, clap::Args)]
 #[command(

@@ -93,7 +93,7 @@ pub struct PlanRequest {
     /// Whether ports are counted; planning fails if there are none.
     pub ports: bool,
     /// Whether `-e` may name the times of a measurement, which need no counter: see
-    /// [`bare::TIMES`].
+    /// [`builtin_events::TIMES`].
     pub times: bool,
     /// Length of a tick, ns.
     pub tick_ns: u64,

@@ -345,7 +345,7 @@ impl<K: ColumnType> ColumnType for Null<K> {
 /// row groups by` sorts the rows of each row group of every file. `in order of` names a column that
 /// never decreases from one row of the table to the next. `later` names the columns that older
 /// files of the same version lack. The next line says which time a row belongs to
-/// ([`super::when::RowTime`]).
+/// ([`super::row_time::RowTime`]).
 macro_rules! table {
     (
         $name:literal, $about:literal $(, sorted by [$($sort_column:literal),*])?

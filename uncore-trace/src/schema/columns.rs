@@ -30,7 +30,7 @@ pub fn i32_column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Int32Arr
     typed_column(batch, name)
 }
 
-/// An `int64` column with the bits of unsigned numbers, see [`super::kind::Bits`].
+/// An `int64` column with the bits of unsigned numbers, see [`super::column_type::Bits`].
 #[derive(Debug, Clone, Copy)]
 pub struct BitsColumn<'a>(&'a Int64Array);
 

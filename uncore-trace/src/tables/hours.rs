@@ -5,9 +5,9 @@
 //!
 //! Guarantees: a file gets its name when it is complete, and is never changed afterwards. A row is
 //! in one file. Lost rows are counted ([`Unwritten`]). A process that is killed loses the rows
-//! since the last seal, and the next process finishes the rest ([`super::hour_upkeep::repair_hours`]).
-//! Names that a
-//! user chose cannot lead out of the directory.
+//! since the last seal, and the next process finishes the rest
+//! ([`super::hour_upkeep::repair_hours`]). Names that a user chose cannot lead out of the
+//! directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

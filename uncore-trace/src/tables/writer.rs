@@ -14,8 +14,8 @@
 //!   second would disturb the measured host, and the page cache outlives the process. After a power
 //!   cut the last segments may be missing.
 //! - An existing file is replaced only by the final rename, and only with
-//!   [`CreateOptions::overwrite`]. Only regular files are ever replaced ([`super::output_path`]). Only
-//!   the users of [`CreateOptions::mode`] can read the files.
+//!   [`CreateOptions::overwrite`]. Only regular files are ever replaced ([`super::output_path`]).
+//!   Only the users of [`CreateOptions::mode`] can read the files.
 //! - Until something is sealed, dropping the writer leaves nothing behind. After that it leaves the
 //!   segments, and every error says how to make a file from them.
 //! - Memory is bounded by [`BUFFER_ROWS`] rows per table and one row group.

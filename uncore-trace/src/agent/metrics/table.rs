@@ -1,6 +1,6 @@
 //! What the metrics are: the only list of their names, units, labels and series. The page
-//! ([`super::page`]) and the request of OTLP ([`super::otlp`]) are made from it. [`super::agent_metrics`] has
-//! those of the agent itself.
+//! ([`super::page`]) and the request of OTLP ([`super::otlp`]) are made from it.
+//! [`super::agent_metrics`] has those of the agent itself.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

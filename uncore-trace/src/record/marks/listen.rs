@@ -1,7 +1,8 @@
 //! The socket of `uncore-trace mark`.
 //!
-//! It is served by a task of the recorder's event loop. Guarantees: of its senders only root and the
-//! recorder's own user are heard; no sender can make the recorder wait, nor keep it from draining.
+//! It is served by a task of the recorder's event loop. Guarantees: of its senders only root and
+//! the recorder's own user are heard; no sender can make the recorder wait, nor keep it from
+//! draining.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,8 +3,8 @@
 //! Rates are compared, because the two may differ in length. Links and events are matched by name,
 //! tenants by the key of the lines. Processes, containers and pods of two recordings are matched by
 //! their names, because their ids differ. [`rate`] decides whether a difference is larger than its
-//! error, [`variation`] computes how much a rate varies, and [`notes`] lists what differs between
-//! the recordings.
+//! error, [`variation`] computes how much a rate varies, and [`comparability`] lists what differs
+//! between the recordings.
 //!
 //! Guarantees: the differences of the tenants sum to that of the total; a tenant in only one of the
 //! two has no ratio; there is no difference and no verdict if a value is not known, or if the two

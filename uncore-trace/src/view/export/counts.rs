@@ -1,7 +1,7 @@
 //! Reads `fabric` as parts of counts: link or event, tenant, window, value.
 //!
-//! This is the only place that defines the tracks of Perfetto. A [`CountDescription`] is the
-//! bytes over a link in one direction, or an event of a PMU instance with its filter, summed over all
+//! This is the only place that defines the tracks of Perfetto. A [`CountDescription`] is the bytes
+//! over a link in one direction, or an event of a PMU instance with its filter, summed over all
 //! CPUs on which it is read. An [`ExportTenant`] is a cgroup, or a kind of owner other than task.
 //!
 //! Guarantee: names are escaped ([`printable`]), and equal names are one item.

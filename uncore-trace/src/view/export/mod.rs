@@ -1,7 +1,7 @@
 //! Exports recordings: CSV, Arrow, Perfetto.
 //!
 //! One file per format. [`csv`] and [`ipc`] write any table unchanged; [`perfetto`] shows
-//! `fabric` by link or event and by tenant ([`parts`], [`survey`]).
+//! `fabric` by link or event and by tenant ([`counts`], [`survey`]).
 //!
 //! Guarantees: memory grows with the number of counters, tenants and names, not with the length of
 //! the recording: batches are read, written and dropped, and if a format needs another order, the

@@ -40,7 +40,7 @@ pub(super) struct ExportSurvey {
     pub counters: BTreeMap<i32, SurveyedCounter>,
     /// Most frequent length of a window, ns.
     pub window_ns: i64,
-    /// The lines of each [`CountDescription`](super::parts::CountDescription), the largest tenants
+    /// The lines of each [`CountDescription`](super::counts::CountDescription), the largest tenants
     /// first.
     pub lines: Vec<Vec<TenantOrOthers>>,
     /// Line of each pair of total and tenant.
