@@ -339,11 +339,12 @@ const UNKNOWN: [&str; 6] = [
 ];
 
 /// What to do about credentials that are not accepted, for messages.
-const CORRECT: &str = "correct AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, the \
-                       instance's role, or the clock";
+const CORRECT: &str = "correct AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, \
+                       the instance's role, or the clock";
 
 /// What to do about credentials that are accepted and do not suffice, for messages.
-const PERMISSION: &str = "allow its credentials s3:PutObject and s3:GetObject there, in the bucket's policy or the role's";
+const PERMISSION: &str = "allow its credentials s3:PutObject and s3:GetObject there, in the \
+                          bucket's policy or the role's";
 
 /// Selects the TLS implementation. Later calls have no effect.
 pub(crate) fn install_tls() {

@@ -192,7 +192,8 @@ mod tests {
             let error = format!("{:#}", apt.install_packages(&["other"]).unwrap_err());
             assert_eq!(
                 error,
-                "apt knows no package other, also with new package lists: install `other` another way"
+                "apt knows no package other, also with new package lists: install `other` another \
+                 way"
             );
         }
         assert_eq!(log(dir.path()), "update ");

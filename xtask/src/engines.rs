@@ -46,8 +46,8 @@ pub(crate) const NEW: Venv = Venv {
         "pytz==2026.6",
         "sqlalchemy==2.1.9",
     ],
-    modules: "chdb, datafusion, duckdb, obstore, pandas, polars, pyarrow, pyiceberg.catalog.sql, pyspark, \
-              pytz",
+    modules: "chdb, datafusion, duckdb, obstore, pandas, polars, pyarrow, pyiceberg.catalog.sql, \
+              pyspark, pytz",
 };
 /// The most widely used version of Spark. It needs none of the other packages.
 const OLD: Venv =

@@ -226,8 +226,8 @@ impl std::fmt::Display for Compacted {
         let (files_before, files_after) = self.files;
         write!(
             f,
-            "{files_before} files became {files_after} of {:.1} MB in {:.1} s, the same sums; a pod is in the range of {} of \
-             {} row groups, and by the bloom filter in {}",
+            "{files_before} files became {files_after} of {:.1} MB in {:.1} s, the same sums; a \
+             pod is in the range of {} of {} row groups, and by the bloom filter in {}",
             self.bytes / 1e6,
             self.seconds,
             pods.map_or(0, |(.., by_range)| *by_range),
@@ -302,7 +302,8 @@ impl Iceberg {
         }
         ensure!(
             self.lost == 0,
-            "a file without statistics of its cluster is found now: `footer` in queries/iceberg.py need refuse none"
+            "a file without statistics of its cluster is found now: `footer` in \
+             queries/iceberg.py need refuse none"
         );
         Ok(())
     }
@@ -353,7 +354,8 @@ fn print_report(size: &HourSize, args: &Args, figures: &[(&str, Times, Times)]) 
     let HourSize { hosts, bytes, rows } = size;
     let scale = MANY_HOSTS / f64::from(*hosts);
     println!(
-        "\n{hosts} hosts, windows of {} s: {rows:.0} rows and {bytes:.0} bytes a host-hour, {:.1} bytes a row",
+        "\n{hosts} hosts, windows of {} s: {rows:.0} rows and {bytes:.0} bytes a host-hour, {:.1} \
+         bytes a row",
         args.window,
         bytes / rows
     );
@@ -374,7 +376,8 @@ fn print_report(size: &HourSize, args: &Args, figures: &[(&str, Times, Times)]) 
         println!("| `{question}` | {} |", cells.join(" | "));
     }
     println!(
-        "elapsed and CPU time; CPU time of the large files; of {MANY_HOSTS} hosts' small files in proportion"
+        "elapsed and CPU time; CPU time of the large files; of {MANY_HOSTS} hosts' small files in \
+         proportion"
     );
 }
 

@@ -61,8 +61,8 @@ pub(crate) const READERS: Venv = Venv {
         "pyyaml==6.0.3",
         "xxhash==4.1.0",
     ],
-    modules: "duckdb, fsspec, grpc, mcp, moto.server, obstore, opentelemetry.proto, pandas, perfetto, prometheus_client, \
-              pyarrow, xxhash",
+    modules: "duckdb, fsspec, grpc, mcp, moto.server, obstore, opentelemetry.proto, pandas, \
+              perfetto, prometheus_client, pyarrow, xxhash",
 };
 
 /// Options of `cargo xtask setup`.

@@ -173,8 +173,8 @@ fn compare_report(table: &Table, report: &VerifierOutput) -> Result<Vec<String>>
                 for ((quantity, known), value) in names.into_iter().zip(known).zip(measured) {
                     if value > known + (known / 2).max(SLACK) {
                         wrong.push(format!(
-                            "verifying {program} takes {value} {quantity} on Linux {name}, more than \
-                             half more than the {known} in {TABLE}: {renew}"
+                            "verifying {program} takes {value} {quantity} on Linux {name}, more \
+                             than half more than the {known} in {TABLE}: {renew}"
                         ));
                     }
                 }
@@ -264,9 +264,9 @@ mod tests {
     use super::*;
     use crate::lab::machine::LabMachine;
 
-    const TEXT: &str = "# The verifier\n\nBefore.\n\n\
-        | program | 6.1 x86_64 | 7.2 aarch64 |\n|---|---|---|\n\
-        | `arm` | refused | 1000 / 400 / 100 |\n| `probe` | 8 / 0 / 0 | – |\n\nAfter.\n";
+    const TEXT: &str = "# The verifier\n\nBefore.\n\n| program | 6.1 x86_64 | 7.2 aarch64 \
+                        |\n|---|---|---|\n| `arm` | refused | 1000 / 400 / 100 |\n| `probe` | 8 / \
+                        0 / 0 | – |\n\nAfter.\n";
 
     fn report(kernel: &str, arch: &str, programs: &[(&str, VerifierFigures)]) -> VerifierOutput {
         let line = |&(program, figures): &(&str, VerifierFigures)| ProgramReport {

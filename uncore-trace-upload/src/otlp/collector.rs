@@ -146,7 +146,8 @@ impl Collector {
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT => CollectorAnswer::Later(why, pause),
             StatusCode::NOT_FOUND => CollectorAnswer::Refused(format!(
-                "{why}; OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is used as it is, others get /v1/metrics"
+                "{why}; OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is used as it is, others get \
+                 /v1/metrics"
             )),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 CollectorAnswer::Refused(format!("{why}; correct OTEL_EXPORTER_OTLP_HEADERS"))

@@ -70,8 +70,8 @@ impl PushSettings {
         // Over a Unix socket nobody else can answer.
         let agent = listen.min_by_key(|listen| matches!(listen, ListenAddress::Tcp(_)));
         let agent = agent.context(
-            "cannot push metrics, because the agent serves none: add [metrics] with listen to the configuration, \
-             or set OTEL_SDK_DISABLED=true",
+            "cannot push metrics, because the agent serves none: add [metrics] with listen to the \
+             configuration, or set OTEL_SDK_DISABLED=true",
         )?;
         only_protobuf(environment.exporter_variable("PROTOCOL"))?;
         let interval = match (interval, environment.get("OTEL_METRIC_EXPORT_INTERVAL")) {
@@ -120,7 +120,8 @@ fn only_protobuf(protocol: Option<(String, String)>) -> Result<()> {
     if let Some((name, protocol)) = protocol {
         ensure!(
             protocol == "http/protobuf",
-            "{name} is {protocol:?}: only http/protobuf is spoken, which collectors take on port 4318"
+            "{name} is {protocol:?}: only http/protobuf is spoken, which collectors take on port \
+             4318"
         );
     }
     Ok(())

@@ -62,7 +62,8 @@ impl RingReserve {
         }
         if removed_parts > 0 {
             log::warn!(
-                "less than ring.reserve is free on the disk of {}: {removed_parts} of its oldest parts were removed",
+                "less than ring.reserve is free on the disk of {}: {removed_parts} of its oldest \
+                 parts were removed",
                 self.ring.display()
             );
         }

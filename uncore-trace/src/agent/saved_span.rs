@@ -140,7 +140,8 @@ fn ensure_within_quota(quota: u64, dir: &Path) -> Result<()> {
     let bytes = series::tree_size(dir);
     ensure!(
         bytes <= quota,
-        "the recording has {bytes} bytes, more than kept.quota: choose a larger quota or a shorter time"
+        "the recording has {bytes} bytes, more than kept.quota: choose a larger quota or a \
+         shorter time"
     );
     Ok(())
 }

@@ -64,7 +64,8 @@ impl Condition {
     pub fn new(text: &str, plan: &Plan) -> Result<Self> {
         let usage = || {
             anyhow!(
-                "{text:?} is not a condition: write SUBJECT > LEVEL for TIME, e.g. pcie in > 80% for 5ms"
+                "{text:?} is not a condition: write SUBJECT > LEVEL for TIME, e.g. pcie in > 80% \
+                 for 5ms"
             )
         };
         let (subject, level_and_time) = split_condition(text).ok_or_else(usage)?;

@@ -155,7 +155,8 @@ impl Overcommitted {
             format!(" with {needed} different values")
         };
         format!(
-            "{events} events{values} {may}share {counters} {noun}{plural}{noun_suffix} of {pmu_names}"
+            "{events} events{values} {may}share {counters} {noun}{plural}{noun_suffix} of \
+             {pmu_names}"
         )
     }
 }

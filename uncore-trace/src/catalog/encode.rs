@@ -390,7 +390,8 @@ fn overridden_note(
     };
     let FieldValue { name, format, value } = typed_fields.iter().find(differs)?;
     Some(format!(
-        "{name}={value:#x}: terms that set the same bits are combined, as in perf, and {name} is {:#x}",
+        "{name}={value:#x}: terms that set the same bits are combined, as in perf, and {name} is \
+         {:#x}",
         format.decode_value(config)
     ))
 }

@@ -195,8 +195,8 @@ impl KernelRule {
             return None;
         }
         let mut missing = format!(
-            "{} of this kernel ({}) does not know the {} of this processor ({}), {}that of Linux {} and \
-             later does",
+            "{} of this kernel ({}) does not know the {} of this processor ({}), {}that of Linux \
+             {} and later does",
             self.driver,
             printable(release.unwrap_or("of unknown version")),
             self.units,
@@ -248,8 +248,8 @@ fn unknown_processor_gap(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]
     let (events, about_events) = by_encoding(nameless);
     CounterGap {
         missing: format!(
-            "intel_uncore of this kernel ({}) does not know all uncore counters of this processor: some \
-             are here without names, as {}",
+            "intel_uncore of this kernel ({}) does not know all uncore counters of this \
+             processor: some are here without names, as {}",
             printable(machine.kernel.as_deref().unwrap_or("of unknown version")),
             few_of(nameless)
         ),
@@ -287,8 +287,8 @@ fn gaps_without_events(machine: &Machine, catalog: &Catalog) -> Vec<CounterGap> 
         let (events, about_events) = by_encoding(&silent);
         gaps.push(CounterGap {
             missing: format!(
-                "{} ({}) is here, but neither this kernel nor this program names events of it on this \
-                 processor",
+                "{} ({}) is here, but neither this kernel nor this program names events of it on \
+                 this processor",
                 few_of(&silent),
                 family.about
             ),
@@ -296,7 +296,9 @@ fn gaps_without_events(machine: &Machine, catalog: &Catalog) -> Vec<CounterGap> 
             about_events,
             pmus: pmu_names(&silent),
             // Of other processors it may have families of its own.
-            groups: family_groups(catalog.families.iter().filter(|candidate| candidate.names == family.names)),
+            groups: family_groups(
+                catalog.families.iter().filter(|candidate| candidate.names == family.names),
+            ),
             ..CounterGap::default()
         });
     }

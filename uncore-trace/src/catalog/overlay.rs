@@ -140,15 +140,18 @@ mod tests {
             with("[[event]]\nnames = []\nencoding = 'event=1'\n"),
             with("[format]\nevent = 'config9:1'\n"),
             with(
-                "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a / (b'\nacross = 'sum'\n",
+                "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a / (b'\nacross = \
+                 'sum'\n",
             ),
             with("[[metric]]\nname = 'M/s'\n"),
             with("[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\n"),
             with(
-                "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\nacross = 'sum'\ninputs = { a = 'b,c=' }\n",
+                "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\nacross = \
+                 'sum'\ninputs = { a = 'b,c=' }\n",
             ),
             with(
-                "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\nacross = 'sum'\nonly_with = 'none'\n",
+                "[[metric]]\nname = 'm'\nabout = 'x'\nunit = '1'\nformula = 'a'\nacross = \
+                 'sum'\nonly_with = 'none'\n",
             ),
             with("[[constant]]\nname = 'duration_ns'\nvalue = 1\n"),
             with("[[budget]]\ncounters = 0\n"),

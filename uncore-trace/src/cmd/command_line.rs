@@ -209,7 +209,8 @@ mod tests {
             let line = refused(&format!("uncore-trace {command} --root {missing}"));
             assert_eq!(
                 line,
-                "invalid value '/nonexistent' for '--root <DIR>': there is no such directory (see --help)"
+                "invalid value '/nonexistent' for '--root <DIR>': there is no such directory (see \
+                 --help)"
             );
         }
         for command in ["report x", "check x", "upload --check", "stat", "top", "calibrate"] {

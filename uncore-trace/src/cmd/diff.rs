@@ -85,7 +85,13 @@ pub struct Args {
     fail_above: Option<f64>,
     /// With --fail-above, leave out tenants with less of the total, and links with less of their
     /// peak
-    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1%", help_heading = FAIL)]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        value_parser = percent,
+        default_value = "1%",
+        help_heading = FAIL
+    )]
     min_share: f64,
     /// Print JSON lines instead of tables
     #[arg(long, help_heading = PRINT)]
@@ -98,8 +104,14 @@ pub struct Args {
     wide: bool,
     /// Write FILE, a page for a browser with a picture of each difference, instead of tables; `-`
     /// is standard output
-    #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true, help_heading = PRINT,
-        conflicts_with_all = ["json", "ascii", "wide"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_parser = path(),
+        allow_hyphen_values = true,
+        help_heading = PRINT,
+        conflicts_with_all = ["json", "ascii", "wide"]
+    )]
     html: Option<PathBuf>,
     /// Replace the file of --html if it exists
     #[arg(long, requires = "html", help_heading = PRINT)]
@@ -151,8 +163,8 @@ fn percent(text: &str) -> Result<f64, String> {
 pub fn run(args: &Args) -> Result<u8> {
     if args.second.is_none() && (args.before.is_none() || args.after.is_none()) {
         bail!(
-            "one recording needs two spans to compare: give --before FROM..TO and --after FROM..TO, or \
-             a second recording"
+            "one recording needs two spans to compare: give --before FROM..TO and --after \
+             FROM..TO, or a second recording"
         );
     }
     let before_recording = args.hosts.open(&args.first, None, None)?;
@@ -217,8 +229,8 @@ fn warn_of_gaps(comparison: &Diff) {
 fn report_growth(gate: &Gate, judged: &GateResult<'_>) -> bool {
     if judged.unknown > 0 {
         log::warn!(
-            "{} lines may have grown by more than {}, and it is not known whether that is more than \
-             the error",
+            "{} lines may have grown by more than {}, and it is not known whether that is more \
+             than the error",
             judged.unknown,
             units::human(gate.above * 100.0, "%")
         );

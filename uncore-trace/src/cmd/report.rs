@@ -167,8 +167,14 @@ pub struct Args {
     pub wide: bool,
     /// Write FILE, a page for a browser with plots over time, instead of tables; `-` is standard
     /// output
-    #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true, help_heading = PRINT,
-        conflicts_with_all = ["json", "csv", "ascii", "wide", "links", "marks", "latency"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_parser = path(),
+        allow_hyphen_values = true,
+        help_heading = PRINT,
+        conflicts_with_all = ["json", "csv", "ascii", "wide", "links", "marks", "latency"]
+    )]
     pub html: Option<PathBuf>,
     /// Replace the file of --html if it exists
     #[arg(long, requires = "html", help_heading = PRINT)]
@@ -313,7 +319,8 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
     let links = Links::from_recording(recording)?;
     ensure!(
         !links.links.is_empty(),
-        "{} has no links: no counter of it counts bytes of memory, PCIe, chip-to-chip links or mesh",
+        "{} has no links: no counter of it counts bytes of memory, PCIe, chip-to-chip links or \
+         mesh",
         printable(&recording.recording_path().display().to_string())
     );
     let link_directions = headroom(recording, &links, &build_question(recording, args)?)?;

@@ -35,7 +35,13 @@ pub struct SelectArgs {
     events: Vec<String>,
 
     /// Metrics, separated by commas, `*` for any text: see `list metrics`
-    #[arg(short = 'M', long = "metrics", value_name = "METRICS", value_delimiter = ',', help_heading = COUNT)]
+    #[arg(
+        short = 'M',
+        long = "metrics",
+        value_name = "METRICS",
+        value_delimiter = ',',
+        help_heading = COUNT
+    )]
     metrics: Vec<String>,
 
     /// Count only this device: an address DDDD:BB:DD.F, a disk or a network interface; with -p io
@@ -62,8 +68,9 @@ pub struct SelectArgs {
 }
 
 /// Why the processes that perf takes cannot be given, and what to do instead.
-pub const NO_PROCESS: &str = "fabric counters count for all processes: `record`, then `report --by pid`, or \
-     `top --by pid` tells them apart, `stat --for-each-cgroup` has a line for each cgroup";
+pub const NO_PROCESS: &str = "fabric counters count for all processes: `record`, then `report \
+                              --by pid`, or `top --by pid` tells them apart, `stat \
+                              --for-each-cgroup` has a line for each cgroup";
 
 /// A name after -p. A number is the pid of somebody who is used to perf, not a group.
 fn group(typed: &str) -> Result<String, String> {

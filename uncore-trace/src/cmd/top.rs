@@ -65,7 +65,10 @@ known is null, never 0.")]
 pub struct Args {
     /// A recording to show: a .parquet file, or a directory that `record` wrote; or a roll-up
     /// [default: what is measured now]
-    #[arg(value_name = "FILE|DIR", conflicts_with_all = ["groups", "events", "metrics", "tick", "save"])]
+    #[arg(
+        value_name = "FILE|DIR",
+        conflicts_with_all = ["groups", "events", "metrics", "tick", "save"]
+    )]
     path: Option<PathBuf>,
 
     #[command(flatten)]
@@ -75,7 +78,14 @@ pub struct Args {
     trust: TrustArgs,
 
     /// Time between updates of the screen; a bare number is seconds
-    #[arg(short = 'd', long, value_name = "TIME", default_value = "1s", value_parser = seconds, help_heading = TIME)]
+    #[arg(
+        short = 'd',
+        long,
+        value_name = "TIME",
+        default_value = "1s",
+        value_parser = seconds,
+        help_heading = TIME
+    )]
     interval: Duration,
 
     /// Time between readings, 100us to 1s; a bare number is milliseconds [default: 10ms]
@@ -106,7 +116,13 @@ pub struct Args {
 
     /// With --once: print the screen this long after the start, with the history up to then; a bare
     /// number is seconds
-    #[arg(long, value_name = "TIME", requires = "once", value_parser = seconds, help_heading = PRINT)]
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "once",
+        value_parser = seconds,
+        help_heading = PRINT
+    )]
     after: Option<Duration>,
 
     /// Print each update as a line of JSON; with --once the first, or the last of a recording
@@ -122,8 +138,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     ensure!(
         args.once || args.json || io::stdout().is_terminal() && io::stdin().is_terminal(),
-        "top needs a terminal for its screen and its keys: use --once to print one screen, --json to print \
-         all, or record"
+        "top needs a terminal for its screen and its keys: use --once to print one screen, --json \
+         to print all, or record"
     );
     if let Some(grouping) = args.by.filter(|by| !top::GROUPINGS.contains(by)) {
         bail!(

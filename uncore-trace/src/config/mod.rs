@@ -53,8 +53,8 @@ pub fn cluster(name: &str) -> Result<String> {
     );
     ensure!(
         "cluster=".len() + encode_component(name).len() <= NAME_MAX,
-        "cluster is too long for the name of a directory, in which each byte beyond A-Z a-z 0-9 . _ - is \
-         written as %XX: choose a shorter one"
+        "cluster is too long for the name of a directory, in which each byte beyond A-Z a-z 0-9 . \
+         _ - is written as %XX: choose a shorter one"
     );
     Ok(name.to_owned())
 }
@@ -156,8 +156,8 @@ impl IdentityConfig {
         for path in &self.trusted {
             ensure!(
                 path.starts_with('/') && !path.starts_with("/sys/fs/"),
-                "identity.trusted has {path:?}: write the path of a cgroup from the root of the hierarchy, such \
-                 as /system.slice/ci.service"
+                "identity.trusted has {path:?}: write the path of a cgroup from the root of the \
+                 hierarchy, such as /system.slice/ci.service"
             );
         }
         Ok(self)
@@ -482,8 +482,8 @@ impl Config {
                     .as_ref()
                     .and_then(RingConfig::longest_span)
                     .is_none_or(|longest| time <= longest),
-                "trigger {}: before and after are longer than the ring: choose a larger ring.keep or \
-                 ring.part",
+                "trigger {}: before and after are longer than the ring: choose a larger ring.keep \
+                 or ring.part",
                 trigger.name
             );
             let is_repeated =
@@ -499,14 +499,15 @@ impl Config {
         if let Some(RollupConfig { directory, .. }) = &self.rollup {
             ensure!(
                 !kept.starts_with(directory) && !directory.starts_with(kept),
-                "kept.directory and rollup.directory are the same, or one is inside the other: choose another"
+                "kept.directory and rollup.directory are the same, or one is inside the other: \
+                 choose another"
             );
         }
         if let Some(RingConfig { directory, .. }) = &self.ring {
             ensure!(
                 !directory.starts_with(kept),
-                "kept.directory is the directory of the ring or one above it: choose another, such as \
-                 {}",
+                "kept.directory is the directory of the ring or one above it: choose another, \
+                 such as {}",
                 directory.join("kept").display()
             );
         }
@@ -600,12 +601,13 @@ impl MetricsFile {
         let Self { listen, beyond_loopback, textfile, owners, mode, token_file } = self;
         ensure!(
             !listen.is_empty() || textfile.is_some(),
-            "[metrics] says neither where to listen nor which file to write: add listen or textfile"
+            "[metrics] says neither where to listen nor which file to write: add listen or \
+             textfile"
         );
         ensure!(
             beyond_loopback || listen.iter().all(ListenAddress::is_local),
-            "metrics.listen is not a loopback address: others could read the names of all tenants; add \
-             beyond-loopback = true if they may"
+            "metrics.listen is not a loopback address: others could read the names of all \
+             tenants; add beyond-loopback = true if they may"
         );
         ensure!((1..=1000).contains(&owners), "metrics.owners is out of range: choose 1 to 1000");
         let textfile =
@@ -635,7 +637,8 @@ impl UploadFile {
         );
         ensure!(
             !url.contains('@'),
-            "upload.url holds a user or a key: credentials are taken from the environment or the instance only"
+            "upload.url holds a user or a key: credentials are taken from the environment or the \
+             instance only"
         );
         ensure!(
             every.0 >= Duration::from_millis(100),

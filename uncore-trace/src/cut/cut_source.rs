@@ -98,14 +98,15 @@ impl PartToCut {
             IN_COMMON.iter().find(|key| self.pairs.get(**key) != next_part.pairs.get(**key));
         if let Some(key) = differing_key {
             bail!(
-                "{this_path} and {next_path} are of different recordings: their {key} differ; name one of them"
+                "{this_path} and {next_path} are of different recordings: their {key} differ; \
+                 name one of them"
             );
         }
         if self.end_ns != next_part.begin_ns {
             let gap = (next_part.begin_ns - self.end_ns) as f64 / 1e9;
             bail!(
-                "{next_path} does not begin where {this_path} ends, but {gap:.3} s later: name one of them, or a time \
-                 that is in one"
+                "{next_path} does not begin where {this_path} ends, but {gap:.3} s later: name \
+                 one of them, or a time that is in one"
             );
         }
         Ok(())

@@ -91,8 +91,8 @@ impl Calibration {
         match read {
             Ok(calibration) if calibration.machine == *identity => Some(calibration),
             Ok(_) => {
-                let why = "it was measured on another machine, or with other memory: peaks in it are \
-                           not used; run uncore-trace calibrate";
+                let why = "it was measured on another machine, or with other memory: peaks in it \
+                           are not used; run uncore-trace calibrate";
                 problems.note_problem(&path, &why);
                 None
             }

@@ -124,8 +124,8 @@ impl CgroupMounts {
         let beside = if self.v1.is_empty() { "" } else { "/unified" };
         self.v2.as_deref().with_context(|| {
             format!(
-                "no cgroup v2 hierarchy is mounted, and cgroups are named by it: mount one \
-                 (mount -t cgroup2 none /sys/fs/cgroup{beside})"
+                "no cgroup v2 hierarchy is mounted, and cgroups are named by it: mount one (mount \
+                 -t cgroup2 none /sys/fs/cgroup{beside})"
             )
         })
     }
@@ -139,13 +139,13 @@ impl CgroupMounts {
         match self.view.reach {
             CgroupReach::Whole => None,
             CgroupReach::Namespace => Some(format!(
-                "paths begin at the root of a cgroup namespace, which is / at {mount}, and cgroups \
-                 outside of it have no path: start the container with --cgroupns=host, or with the \
-                 host's /sys/fs/cgroup mounted at any place"
+                "paths begin at the root of a cgroup namespace, which is / at {mount}, and \
+                 cgroups outside of it have no path: start the container with --cgroupns=host, or \
+                 with the host's /sys/fs/cgroup mounted at any place"
             )),
             CgroupReach::Part => Some(format!(
-                "{mount} has only a part of the cgroup v2 hierarchy, and cgroups outside of it have \
-                 no path: mount all of it (mount -t cgroup2 none DIR)"
+                "{mount} has only a part of the cgroup v2 hierarchy, and cgroups outside of it \
+                 have no path: mount all of it (mount -t cgroup2 none DIR)"
             )),
         }
     }
@@ -263,13 +263,12 @@ mod tests {
     #[test]
     fn a_v2_mount_is_found_beside_v1_mounts() {
         let mounts = parse(
-            "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
-             32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 master:3 - cgroup cgroup rw,cpu,cpuacct\n\
-             40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,release_agent=/a,name=systemd\n\
-             41 23 0:38 /part /mnt/part rw - cgroup2 cgroup2 rw\n\
-             42 23 0:38 / /sys/fs/my\\040groups rw - cgroup2 cgroup2 rw,nsdelegate\n\
-             43 23 0:38 / /mnt/second rw - cgroup2 cgroup2 rw\n\
-             nonsense\n",
+            "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n32 31 0:29 / \
+             /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 master:3 - cgroup cgroup \
+             rw,cpu,cpuacct\n40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup \
+             rw,xattr,release_agent=/a,name=systemd\n41 23 0:38 /part /mnt/part rw - cgroup2 \
+             cgroup2 rw\n42 23 0:38 / /sys/fs/my\\040groups rw - cgroup2 cgroup2 \
+             rw,nsdelegate\n43 23 0:38 / /mnt/second rw - cgroup2 cgroup2 rw\nnonsense\n",
         );
         assert_eq!(mounts.v2, Some(PathBuf::from("/sys/fs/my groups")));
         assert_eq!(mounts.unnamed_reason(), None);

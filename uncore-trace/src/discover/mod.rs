@@ -98,7 +98,8 @@ pub fn machine(root: &Path) -> Result<Machine> {
     let devices = root.join(DEVICES);
     fs::read_dir(&devices).with_context(|| {
         format!(
-            "cannot list the PMUs in {}: mount sysfs (mount -t sysfs sysfs /sys) or give --root DIR",
+            "cannot list the PMUs in {}: mount sysfs (mount -t sysfs sysfs /sys) or give --root \
+             DIR",
             devices.display()
         )
     })?;

@@ -110,9 +110,8 @@ mod tests {
     #[test]
     fn mounts_survive_optional_tags_and_odd_lines() {
         let table = MountTable::parse(
-            "22 1 0:20 / /sys rw - sysfs sysfs rw\n\
-             garbage\n\
-             30 22 0:26 / /sys/fs/cgroup/a\\040b rw,nosuid shared:9 master:1 - cgroup2 none rw,nsdelegate\n",
+            "22 1 0:20 / /sys rw - sysfs sysfs rw\ngarbage\n30 22 0:26 / /sys/fs/cgroup/a\\040b \
+             rw,nosuid shared:9 master:1 - cgroup2 none rw,nsdelegate\n",
         );
         let mounts: Vec<_> = table.of_type("cgroup2").collect();
         assert_eq!(mounts.len(), 1);

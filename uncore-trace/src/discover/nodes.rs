@@ -423,10 +423,11 @@ mod tests {
 
     use super::*;
 
-    const DEVICES: &str = "Character devices:\n  1 mem\n 10 misc\n195 nvidia\n195 nvidia-modeset\n\
-        226 drm\n231 infiniband_mad\n231 infiniband_verbs\n238 nvidia-caps\n239 vfio\n240 vfio-dev\n\
-        241 nvme-generic\n242 nvme\n243 nvidia-uvm\n244 kfd\n261 accel\n\n\
-        Block devices:\n  7 loop\n226 drm\n259 blkext\n";
+    const DEVICES: &str = "Character devices:\n  1 mem\n 10 misc\n195 nvidia\n195 \
+                           nvidia-modeset\n226 drm\n231 infiniband_mad\n231 infiniband_verbs\n238 \
+                           nvidia-caps\n239 vfio\n240 vfio-dev\n241 nvme-generic\n242 nvme\n243 \
+                           nvidia-uvm\n244 kfd\n261 accel\n\nBlock devices:\n  7 loop\n226 \
+                           drm\n259 blkext\n";
 
     fn write(root: &Path, path: &str, text: &str) {
         let path = root.join(path);
@@ -520,8 +521,9 @@ mod tests {
         }
         let nodes: Vec<String> =
             drivers.device_files(dir.path()).into_values().map(|node| node.path).collect();
-        let expected = "nvidia0 nvidia1 dri/card0 dri/renderD128 infiniband/uverbs1 nvidia-caps/nvidia-cap12 \
-            nvidia-caps/nvidia-cap13 vfio/42 vfio/devices/vfio0 ng0n1 ng1n1 nvme0 accel/accel0 nvme0n1";
+        let expected = "nvidia0 nvidia1 dri/card0 dri/renderD128 infiniband/uverbs1 \
+                        nvidia-caps/nvidia-cap12 nvidia-caps/nvidia-cap13 vfio/42 \
+                        vfio/devices/vfio0 ng0n1 ng1n1 nvme0 accel/accel0 nvme0n1";
         let expected: Vec<_> =
             expected.split_whitespace().map(|name| format!("/dev/{name}")).collect();
         assert_eq!(nodes, expected);

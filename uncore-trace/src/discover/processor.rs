@@ -139,17 +139,16 @@ mod tests {
     fn an_arm_processor_is_known_by_register_or_cpuinfo() {
         let by_register = read(&[(MIDR, "0x00000000410fd4f0\n")]).unwrap();
         assert_eq!(by_register.id, ProcessorId::Arm(0x410f_d4f0));
-        let cpuinfo = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n\
-                       CPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0xd4f\n\
-                       CPU revision\t: 3\n";
+        let cpuinfo = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU \
+                       architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0xd4f\nCPU revision\t: 3\n";
         assert_eq!(by_register.generation_name().unwrap(), "0x00000000410fd4f0");
         assert_eq!(read(&[("proc/cpuinfo", cpuinfo)]).unwrap().id, ProcessorId::Arm(0x411f_d4f3));
     }
 
     #[test]
     fn an_x86_processor_is_known_with_its_hypervisor() {
-        let amd = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n\
-                   model name\t: AMD EPYC\nflags\t\t: fpu hypervisor lahf_lm\n";
+        let amd = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD \
+                   EPYC\nflags\t\t: fpu hypervisor lahf_lm\n";
         let cpu = read(&[("proc/cpuinfo", amd)]).unwrap();
         assert_eq!((cpu.id, cpu.hypervisor), (ProcessorId::Amd, true));
         assert_eq!(cpu.name, "AMD EPYC (family 25, model 17)");

@@ -29,11 +29,13 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
             let finding = Finding::new(NAME, FindingState::Warn, message);
             return vec![match mounts.view.reach {
                 CgroupReach::Part => {
-                    let command = machine.as_root(&format!("mount -t cgroup2 none {}", mount.display()));
+                    let command =
+                        machine.as_root(&format!("mount -t cgroup2 none {}", mount.display()));
                     finding.with_fix(command)
                 }
                 _ => finding.with_fix(
-                    "start the container with --cgroupns=host, or with -v /sys/fs/cgroup:/host/cgroup:ro",
+                    "start the container with --cgroupns=host, or with -v \
+                     /sys/fs/cgroup:/host/cgroup:ro",
                 ),
             }];
         }
@@ -72,8 +74,8 @@ mod tests {
 
     const V2: &str = "30 22 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n";
     const UNIFIED: &str = "30 22 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
-    const V1: &str = "31 22 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
-                      32 22 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";
+    const V1: &str = "31 22 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n32 22 0:28 / \
+                      /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";
 
     fn finding_for(info: &str) -> Finding {
         single_finding(check, &[("proc/self/mountinfo", info)])

@@ -54,8 +54,9 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
             .with_fix(upgrade)
     } else if is_realtime(machine) {
         let message = format!(
-            "{release}: PREEMPT_RT, which refuses the BPF timer: each tick is run on its CPU from user \
-             space, which costs 3 to 6 % of a core at 1 kHz, and the time of softirqs is that of the threads that run them"
+            "{release}: PREEMPT_RT, which refuses the BPF timer: each tick is run on its CPU from \
+             user space, which costs 3 to 6 % of a core at 1 kHz, and the time of softirqs is \
+             that of the threads that run them"
         );
         Finding::new(NAME, FindingState::Warn, message)
     } else if version < PINNED_TIMER {

@@ -32,8 +32,8 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
             if privileges.is_perfmon_capable() && !privileges.is_admin() && value > EVERYWHERE =>
         {
             let message = format!(
-                "{value}: above {EVERYWHERE}, kernels of Debian and Ubuntu give counters to CAP_SYS_ADMIN \
-                 alone, and CAP_PERFMON is held"
+                "{value}: above {EVERYWHERE}, kernels of Debian and Ubuntu give counters to \
+                 CAP_SYS_ADMIN alone, and CAP_PERFMON is held"
             );
             Finding::new(NAME, FindingState::Warn, message)
                 .with_fix(format!("sysctl kernel.perf_event_paranoid={EVERYWHERE}"))
@@ -48,7 +48,8 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
         }
         (Some(value), Some(_)) => {
             let message = format!(
-                "{value}: without CAP_PERFMON it forbids `stat`; 0 would allow `stat`, not `record`"
+                "{value}: without CAP_PERFMON it forbids `stat`; 0 would allow `stat`, not \
+                 `record`"
             );
             Finding::new(NAME, FindingState::NotHere, message)
         }

@@ -10,8 +10,8 @@ const NAME: &str = "tracefs";
 pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     let absent = |why: &str| {
         let message = format!(
-            "{why}: nothing is lost, uncore-trace does not use it; perf and bpftrace need it to name \
-             tracepoints"
+            "{why}: nothing is lost, uncore-trace does not use it; perf and bpftrace need it to \
+             name tracepoints"
         );
         vec![Finding::new(NAME, FindingState::NotHere, message)]
     };

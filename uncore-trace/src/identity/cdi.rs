@@ -159,9 +159,9 @@ mod tests {
         );
         write(
             "run/cdi/c.yaml",
-            "---\ncdiVersion: 0.5.0\nkind: nvidia.com/gpu\ncontainerEdits:\n  env:\n  - A=b\ndevices:\n\
-             - name: \"0\"\n  containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia0\n      \
-             major: 195\n      minor: 0\n",
+            "---\ncdiVersion: 0.5.0\nkind: nvidia.com/gpu\ncontainerEdits:\n  env:\n  - \
+             A=b\ndevices:\n- name: \"0\"\n  containerEdits:\n    deviceNodes:\n    - path: \
+             /dev/nvidia0\n      major: 195\n      minor: 0\n",
         );
         let bomb = (1..60).map(|at| format!("b{at}: &b{at} [*b{0}, *b{0}]\n", at - 1));
         write(

@@ -162,28 +162,33 @@ mod tests {
         // containerd and CRI-O below Kubernetes: guaranteed, burstable and best effort.
         ("/kubepods.slice/kubepods-podPOD_.slice/cri-containerd-ID.scope", C, P),
         (
-            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podPOD_.slice/cri-containerd-ID.scope",
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podPOD_.slice/\
+             cri-containerd-ID.scope",
             C,
             P,
         ),
         (
-            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podPOD_.slice/crio-ID.scope",
+            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podPOD_.slice/crio-ID.\
+             scope",
             C,
             P,
         ),
         (
-            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podPOD_.slice/crio-ID.scope/container",
+            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podPOD_.slice/crio-ID.\
+             scope/container",
             C,
             P,
         ),
         (
-            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podPOD_.slice/crio-conmon-ID.scope",
+            "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podPOD_.slice/\
+             crio-conmon-ID.scope",
             None,
             P,
         ),
         ("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podPOD_.slice", None, P),
         (
-            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podHASH.slice/docker-ID.scope",
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podHASH.slice/docker-ID.\
+             scope",
             C,
             Some(HASH),
         ),
@@ -198,14 +203,16 @@ mod tests {
             P,
         ),
         (
-            "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podPOD_.slice/cri-containerd-ID.scope",
+            "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podPOD_.slice/\
+             cri-containerd-ID.scope",
             C,
             P,
         ),
         // The node is itself a container: cgroups that it creates inside do not count.
         ("/docker/ID/kubelet/kubepods/podPOD/HASH", C, None),
         (
-            "/system.slice/docker-ID.scope/system.slice/docker-0000000000000000000000000000000000000000000000000000000000000000.scope",
+            "/system.slice/docker-ID.scope/system.slice/\
+             docker-0000000000000000000000000000000000000000000000000000000000000000.scope",
             C,
             None,
         ),
@@ -238,13 +245,15 @@ mod tests {
             None,
         ),
         (
-            "/machine.slice/machine-prod.slice/machine-qemu\\x2d1\\x2dinstance\\x2d0000001a.scope/libvirt",
+            "/machine.slice/machine-prod.slice/machine-qemu\\x2d1\\x2dinstance\\x2d0000001a.scope/\
+             libvirt",
             Some("instance-0000001a"),
             None,
         ),
         ("/prod.slice/machine-qemu\\x2d1\\x2dguest.scope/libvirt/emulator", Some("guest"), None),
         (
-            "/user.slice/user-1000.slice/user@1000.service/machine.slice/machine-qemu\\x2dann\\x2d1\\x2dvm.scope",
+            "/user.slice/user-1000.slice/user@1000.service/machine.slice/machine-qemu\\x2dann\\\
+             x2d1\\x2dvm.scope",
             Some("vm"),
             None,
         ),

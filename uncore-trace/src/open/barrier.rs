@@ -114,7 +114,8 @@ impl OwnProcess {
             libc::ENOSYS if privileges.is_filtered => Some(profile()),
             libc::ENOSYS => Some(make_barrier(
                 format!(
-                    "this kernel has no {name} ({} is not set), or a sandbox such as gVisor hides it",
+                    "this kernel has no {name} ({} is not set), or a sandbox such as gVisor hides \
+                     it",
                     call.kernel_option()
                 ),
                 &["run it on the host, or in a container with the runtime runc"],

@@ -99,7 +99,12 @@ impl KernelTypes {
     /// The file cannot be read or is not BTF.
     pub fn read(path: &Path) -> Result<Self> {
         let data = bounds::read_bytes(path, bounds::TYPES).with_context(|| {
-            format!("cannot read the kernel's BTF at {} (a kernel with CONFIG_DEBUG_INFO_BTF=y, or --btf with a file of this kernel, is needed; `uncore-trace stat` counts without; see `uncore-trace doctor`; {SAMPLE})", path.display())
+            format!(
+                "cannot read the kernel's BTF at {} (a kernel with CONFIG_DEBUG_INFO_BTF=y, or \
+                 --btf with a file of this kernel, is needed; `uncore-trace stat` counts without; \
+                 see `uncore-trace doctor`; {SAMPLE})",
+                path.display()
+            )
         })?;
         Self::parse(data).with_context(|| format!("{} cannot be used", path.display()))
     }

@@ -225,7 +225,9 @@ impl Session {
         if refused && !mem::replace(&mut self.follower.was_refused, true) {
             // Debian's kernels patch `perf_event_open` (kernel/events/core.c) to require this.
             log::warn!(
-                "counters that stopped cannot be opened again: with kernel.perf_event_paranoid above 2 this kernel asks for CAP_SYS_ADMIN, which a recorder gives up; set it to 2"
+                "counters that stopped cannot be opened again: with kernel.perf_event_paranoid \
+                 above 2 this kernel asks for CAP_SYS_ADMIN, which a recorder gives up; set it to \
+                 2"
             );
         }
         reopened

@@ -78,8 +78,8 @@ pub(super) fn ensure_files(needed: u64) -> Result<()> {
     let limit = raise_file_limit(needed + SPARE);
     ensure!(
         limit.is_none_or(|limit| limit >= needed),
-        "{} files may be open, and this recording needs {needed}: raise the hard limit (ulimit -Hn, \
-         prlimit --nofile, LimitNOFILE=), or record fewer events",
+        "{} files may be open, and this recording needs {needed}: raise the hard limit (ulimit \
+         -Hn, prlimit --nofile, LimitNOFILE=), or record fewer events",
         limit.unwrap_or_default()
     );
     Ok(())

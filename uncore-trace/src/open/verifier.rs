@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn the_line_of_the_statistics_is_read() {
-        let log = "verification time 321 usec\nstack depth 24+0\nprocessed 187 insns (limit 1000000) \
-                   max_states_per_insn 1 total_states 17 peak_states 12 mark_read 6\n";
+        let log = "verification time 321 usec\nstack depth 24+0\nprocessed 187 insns (limit \
+                   1000000) max_states_per_insn 1 total_states 17 peak_states 12 mark_read 6\n";
         let wanted = VerifierEffort { instructions: 187, states: 17, peak_states: 12 };
         assert_eq!(parse_effort(log), Some(wanted));
         assert_eq!(parse_effort("processed 187 insns (limit 1000000)"), None);

@@ -218,16 +218,16 @@ impl<'a> Narrowing<'a> {
             let by_requester = rule.picks_device(&subset.terms);
             if by_requester && has_one_register(words, rule) {
                 self.notes.insert(format!(
-                    "{pmu}: root port {} has other devices too, so {address} is picked by its requester \
-                     id; the PMU has one register for that, so counters of other traffic take turns with \
-                     it",
+                    "{pmu}: root port {} has other devices too, so {address} is picked by its \
+                     requester id; the PMU has one register for that, so counters of other \
+                     traffic take turns with it",
                     function.top
                 ));
             } else if !by_requester && !inseparable.is_empty() {
                 let names = inseparable.iter().map(PciAddress::to_string);
                 self.notes.insert(format!(
-                    "{pmu}: what is counted for {address} has the traffic of {} too, below the same \
-                     {}",
+                    "{pmu}: what is counted for {address} has the traffic of {} too, below the \
+                     same {}",
                     list_names(names),
                     if position.port.is_some() { "root port" } else { "part of the PMU" }
                 ));
@@ -543,8 +543,8 @@ pub(super) fn no_pmu(
         "; which one is above it is in the configuration space of the root port, which takes root \
          to read"
     } else if ways.contains(&Locate::IntelDie) {
-        "; which stack is above it is in their die* files, which Linux has from 5.7 on for Skylake-SP \
-         to Ice Lake-SP and for no later processor"
+        "; which stack is above it is in their die* files, which Linux has from 5.7 on for \
+         Skylake-SP to Ice Lake-SP and for no later processor"
     } else {
         ""
     };

@@ -17,8 +17,8 @@ use crate::text::printable;
 ///
 /// [`KernelCountedDevice::counts_again`]:
 /// crate::discover::statistics::KernelCountedDevice::counts_again
-const AGAIN: &str = "other devices count the same bytes, or they are of memory; --device NAME counts \
-                     one of them";
+const AGAIN: &str =
+    "other devices count the same bytes, or they are of memory; --device NAME counts one of them";
 
 /// A group that opens nothing here, with the reason if known.
 struct MissingGroup {

@@ -143,7 +143,8 @@ impl<'a> Resolver<'a> {
         not_counted.retain(|name| !is_counted(name));
         Ok((!not_counted.is_empty()).then(|| {
             format!(
-                "-M {} does not count {}: they have events of the cores, of several PMUs, or that are not here",
+                "-M {} does not count {}: they have events of the cores, of several PMUs, or that \
+                 are not here",
                 printable(typed),
                 list_names(not_counted)
             )

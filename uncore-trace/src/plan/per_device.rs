@@ -56,13 +56,13 @@ impl<'a> Narrowing<'a> {
             );
             ensure!(
                 !selected.is_empty(),
-                "--per device: no GPU, NIC, accelerator, NVMe or VFIO device on PCI has a device file \
-                 here: leave it out, or name devices with --device"
+                "--per device: no GPU, NIC, accelerator, NVMe or VFIO device on PCI has a device \
+                 file here: leave it out, or name devices with --device"
             );
             if !apart.is_whole {
                 self.notes.insert(
-                    "--per device: the open files of some processes cannot be read, so functions that \
-                     they hold may be missing: run it as root, or name devices with --device"
+                    "--per device: the open files of some processes cannot be read, so functions \
+                     that they hold may be missing: run it as root, or name devices with --device"
                         .to_owned(),
                 );
             } else if !apart.is_held {
@@ -142,7 +142,8 @@ impl<'a> Narrowing<'a> {
         if !counted_together.is_empty() {
             let top = function.top;
             self.notes.insert(format!(
-                "{pmu}: its filter is for root ports, so all devices below {top} are counted together"
+                "{pmu}: its filter is for root ports, so all devices below {top} are counted \
+                 together"
             ));
         }
         let mut functions = counted_together;
@@ -169,8 +170,8 @@ impl Resolver<'_> {
         {
             note.clone()
         } else if machine.streams.is_empty() && self.pmu_words().any(is_iort) {
-            "which StreamID of an SMMU is whose is in the firmware's table IORT, which takes root to \
-             read"
+            "which StreamID of an SMMU is whose is in the firmware's table IORT, which takes root \
+             to read"
                 .to_owned()
         } else if let Some(function) = missing {
             no_pmu(machine, catalog, &function.address.to_string(), function)
@@ -232,8 +233,8 @@ impl Assembly<'_> {
                 self.plan.counters[leader as usize].exclusive = true;
             }
             self.add_note(format!(
-                "{}: it has one register for {}, so {turns} groups of its counters take turns: each \
-                 counts about {:.0} % of the time",
+                "{}: it has one register for {}, so {turns} groups of its counters take turns: \
+                 each counts about {:.0} % of the time",
                 printable(&words.pmu.name),
                 list_names(&rule.terms),
                 100.0 / turns as f64

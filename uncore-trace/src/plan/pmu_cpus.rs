@@ -113,8 +113,8 @@ fn unreadable_reason(machine: &Machine, pmu: &Pmu, wanted: &CpuList) -> Option<S
     if wanted.is_empty() {
         let bring = pmu.associated_cpus.as_ref().filter(|cpus| !cpus.is_empty());
         return Some(format!(
-            "the cpumask of {name} is empty, which means that every CPU it can be read on is offline: \
-             bring one online{} (echo 1 > /sys/devices/system/cpu/cpuN/online)",
+            "the cpumask of {name} is empty, which means that every CPU it can be read on is \
+             offline: bring one online{} (echo 1 > /sys/devices/system/cpu/cpuN/online)",
             bring.map_or_else(String::new, |cpus| format!(", one of {cpus}"))
         ));
     }
@@ -125,8 +125,8 @@ fn unreadable_reason(machine: &Machine, pmu: &Pmu, wanted: &CpuList) -> Option<S
         format!("{name} can only be read on CPU {wanted}, which is offline: {bring}")
     } else {
         format!(
-            "{name} is not counted on CPU {offline} of its cpumask, which is offline: what is read there \
-             is missing, {bring}"
+            "{name} is not counted on CPU {offline} of its cpumask, which is offline: what is \
+             read there is missing, {bring}"
         )
     })
 }

@@ -40,8 +40,8 @@ impl RegisterTerms {
         let (first_event, first_terms) = self.terms_by_pmu.entry(pmu.clone()).or_insert_with(new);
         ensure!(
             *first_terms == terms,
-            "{0}/{1}/ has {first_terms} and {0}/{2}/ has {terms}: the PMU has one register for {3}, \
-             such events never run together; record one after the other",
+            "{0}/{1}/ has {first_terms} and {0}/{2}/ has {terms}: the PMU has one register for \
+             {3}, such events never run together; record one after the other",
             printable(pmu),
             printable(first_event),
             printable(&encoded.event),
@@ -62,8 +62,8 @@ pub(super) fn cannot_lead(
     if leader.words.family.is_some_and(|family| family.kind == PmuKind::Software) {
         return (!rule.software).then(|| {
             format!(
-                "the software event {leader_name} cannot lead a group of {pmu}, whose driver takes the \
-                 leader for an event of its own: put an event of {pmu} first"
+                "the software event {leader_name} cannot lead a group of {pmu}, whose driver \
+                 takes the leader for an event of its own: put an event of {pmu} first"
             )
         });
     }
@@ -74,8 +74,8 @@ pub(super) fn cannot_lead(
             if terms.is_empty() { format!("no {}", rule.terms.join(",")) } else { terms.join(",") }
         };
         format!(
-            "{pmu}/{event}/ has {} and {leader_name}, which leads the group, has {}: the driver refuses \
-             that, give {leader_name} the same terms or put it last",
+            "{pmu}/{event}/ has {} and {leader_name}, which leads the group, has {}: the driver \
+             refuses that, give {leader_name} the same terms or put it last",
             describe_terms(&member_terms),
             describe_terms(&leader_terms)
         )

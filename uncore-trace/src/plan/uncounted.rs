@@ -94,8 +94,8 @@ impl<'a> Resolver<'a> {
             pmus.iter().filter(is_left_out).map(|words| words.pmu.name.as_str()).collect();
         (!left_out.is_empty()).then(|| {
             format!(
-                "{group} does not count {}: unlike others of the same kind, this kernel names no event \
-                 of the group there",
+                "{group} does not count {}: unlike others of the same kind, this kernel names no \
+                 event of the group there",
                 list_names(left_out)
             )
         })
@@ -132,8 +132,8 @@ impl Assembly<'_> {
             if !missing.is_empty() {
                 let plural = if missing.len() == 1 { "" } else { "s" };
                 warnings.push(format!(
-                    "{family} does not count socket{plural} {}: no PMU of the family has a reader CPU \
-                     there",
+                    "{family} does not count socket{plural} {}: no PMU of the family has a reader \
+                     CPU there",
                     list_names(missing)
                 ));
             }

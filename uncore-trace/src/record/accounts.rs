@@ -41,8 +41,8 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 const LAST_LOOK: Duration = Duration::from_millis(1);
 
 /// Why fdinfo is not read.
-const NO_RIGHT: &str = "what each process used of a GPU is not read: it takes CAP_SYS_PTRACE without \
-    CAP_SYS_ADMIN, see docs/privileges.md";
+const NO_RIGHT: &str = "what each process used of a GPU is not read: it takes CAP_SYS_PTRACE \
+                        without CAP_SYS_ADMIN, see docs/privileges.md";
 
 /// A reading as the thread made it.
 #[derive(Debug)]

@@ -66,7 +66,8 @@ mod tests {
         assert_eq!(line(&[("late_tick", 12)]), precise);
         assert_eq!(
             line(&[("late_tick", 12), ("ring_full", 3)]),
-            "recording 3.2 s, 1200 rows (Ctrl-C ends it); incomplete: 3 records were dropped; note: 12 ticks were skipped"
+            "recording 3.2 s, 1200 rows (Ctrl-C ends it); incomplete: 3 records were dropped; \
+             note: 12 ticks were skipped"
         );
     }
 }

@@ -242,12 +242,14 @@ impl ReadingCost {
         }
         if all_per_second > MOST_READINGS {
             let why = format!(
-                "{all_per_second:.0} readings a second are more than the recorder takes, {MOST_READINGS:.0}"
+                "{all_per_second:.0} readings a second are more than the recorder takes, \
+                 {MOST_READINGS:.0}"
             );
             return Some((readings.into_keys().collect(), why));
         }
         let why = format!(
-            "its readings take {highest_percent:.1} % of the time of a CPU, and --witness-budget is {budget} %"
+            "its readings take {highest_percent:.1} % of the time of a CPU, and --witness-budget \
+             is {budget} %"
         );
         let costly = readings.iter().filter(|(_, cpu_readings)| cost(**cpu_readings) > budget);
         Some((costly.map(|(cpu, _)| *cpu).collect(), why))

@@ -297,12 +297,13 @@ mod tests {
         );
         assert_eq!(
             losses.incomplete_text().unwrap(),
-            "incomplete: 5286 readings were dropped, 1 gap in the records of a CPU: use a larger --buffer"
+            "incomplete: 5286 readings were dropped, 1 gap in the records of a CPU: use a larger \
+             --buffer"
         );
         assert_eq!(
             losses.brief_text(),
-            "incomplete: 5286 readings were dropped, 1 gap in the records of a CPU; note: 12 ticks \
-             were skipped"
+            "incomplete: 5286 readings were dropped, 1 gap in the records of a CPU; note: 12 \
+             ticks were skipped"
         );
     }
 

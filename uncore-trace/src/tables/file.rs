@@ -72,8 +72,8 @@ impl TableFile {
         }
         if let Some(content_kind) = arrow_kind(file) {
             bail!(
-                "{} is {content_kind}, as `record -o -` writes it, and only Parquet can be read here: \
-                 record with -o FILE.parquet, or read it with pyarrow.ipc.open_stream",
+                "{} is {content_kind}, as `record -o -` writes it, and only Parquet can be read \
+                 here: record with -o FILE.parquet, or read it with pyarrow.ipc.open_stream",
                 path.display()
             );
         }

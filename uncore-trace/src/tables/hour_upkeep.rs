@@ -68,7 +68,8 @@ pub fn trim_hours(root: &Path, age: Duration, max_unsent: Option<u64>) -> Result
         bytes += fs::symlink_metadata(&path).map_or(0, |metadata| metadata.len());
         if max_unsent.is_some_and(|max_bytes| bytes > max_bytes) {
             log::warn!(
-                "{} is older than rollup.keep and was not sent, and more than upload.queue waits: it is removed",
+                "{} is older than rollup.keep and was not sent, and more than upload.queue waits: \
+                 it is removed",
                 path.display()
             );
             old.push(path);

@@ -40,13 +40,13 @@ pub fn parse_target(output: &Path) -> Result<RecordingTarget> {
     {
         let description = describe_file_type(metadata.file_type());
         bail!(
-            "cannot record into {text}, which is {description}: name a file or a directory, or stream the \
-             timeline into it with -o - > {text}"
+            "cannot record into {text}, which is {description}: name a file or a directory, or \
+             stream the timeline into it with -o - > {text}"
         );
     }
     bail!(
-        "cannot tell whether {text} is a file or a directory: name it {text}.parquet for one file, \
-         or {text}/ for a directory with the raw tables too"
+        "cannot tell whether {text} is a file or a directory: name it {text}.parquet for one \
+         file, or {text}/ for a directory with the raw tables too"
     )
 }
 
@@ -94,7 +94,8 @@ pub fn require_vacant(path: &Path, overwrite: bool) -> Result<()> {
     if !metadata.is_file() {
         let description = describe_file_type(metadata.file_type());
         bail!(
-            "cannot write {path_shown}: it is {description}, and only a regular file can be replaced"
+            "cannot write {path_shown}: it is {description}, and only a regular file can be \
+             replaced"
         );
     }
     if !overwrite {
@@ -197,8 +198,8 @@ fn require_outside_dataset(dataset: &Path, output: &Path, but: &str) -> Result<(
         let table = table_path(dataset, def);
         if is_same(&table, &existing) {
             bail!(
-                "cannot write {shown}: it is the same file as {}, a table of the recording; choose \
-                 another name",
+                "cannot write {shown}: it is the same file as {}, a table of the recording; \
+                 choose another name",
                 table.display()
             );
         }

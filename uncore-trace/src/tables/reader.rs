@@ -142,7 +142,8 @@ impl Recording {
     pub fn require_finished(&self) -> Result<()> {
         if let Some(holder) = self.recording_process() {
             bail!(
-                "{} {holder}: wait until it has ended (`report`, `export` and `diff` show what there is so far)",
+                "{} {holder}: wait until it has ended (`report`, `export` and `diff` show what \
+                 there is so far)",
                 self.path.display()
             );
         }
@@ -241,8 +242,9 @@ fn absence_error(path: &Path, is_directory: bool) -> Result<Error> {
     let shown = path.display();
     if let Some(newest) = parts_of(path).last() {
         return Ok(anyhow!(
-            "{shown} was rotated: name one of its parts, such as {}, or make them one recording with \
-             `uncore-trace cut {shown} -o one/`; DuckDB reads all of them as one table: '{}/*/fabric.parquet'",
+            "{shown} was rotated: name one of its parts, such as {}, or make them one recording \
+             with `uncore-trace cut {shown} -o one/`; DuckDB reads all of them as one table: \
+             '{}/*/fabric.parquet'",
             newest.display(),
             without_slash(path).display()
         ));

@@ -156,7 +156,8 @@ mod tests {
             lines,
             [
                 "who had most, with its 90 % interval:",
-                "memory of other sockets 0 in 13.9 GB/s: train 96 % (85 to 100 %), web 3 % (2 to 4 %)",
+                "memory of other sockets 0 in 13.9 GB/s: train 96 % (85 to 100 %), web 3 % (2 to \
+                 4 %)",
                 "PCIe vda, vdb in 33.6 MB/s: backup 99 %",
                 "PCIe vda, vdb out 25.9 MB/s: logger 99 % (99 to 100 %)",
             ]

@@ -206,7 +206,8 @@ mod tests {
         // A counter that could not be opened is missing from the begin.
         assert_eq!(
             line(false, &lossy),
-            "incomplete: 5286 readings were dropped (first at 0.412 s), 3 records were dropped, 2 counters could not be opened (from the start)"
+            "incomplete: 5286 readings were dropped (first at 0.412 s), 3 records were dropped, 2 \
+             counters could not be opened (from the start)"
         );
     }
 

@@ -168,7 +168,8 @@ impl SelectedTime {
             && from_ns >= to_ns
         {
             bail!(
-                "the end is not after the begin: nothing lies between them (a mark without a length is an instant)"
+                "the end is not after the begin: nothing lies between them (a mark without a \
+                 length is an instant)"
             );
         }
         if begin_ns >= end_ns && (asked_begin_ns.is_some() || asked_end_ns.is_some()) {
@@ -177,7 +178,8 @@ impl SelectedTime {
                 jiff::Timestamp::from_nanosecond(i128::from(start_ns.saturating_add(wall_ns)))
                     .map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.3}"));
             bail!(
-                "nothing was recorded in that time: the recording covers {seconds:.3} s from {begin}"
+                "nothing was recorded in that time: the recording covers {seconds:.3} s from \
+                 {begin}"
             );
         }
         let first_end_ns = asked_begin_ns.map_or(i64::MIN, |from| from.saturating_add(1));

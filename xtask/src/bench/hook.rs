@@ -38,7 +38,12 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Loops of the pipe benchmark; each is two context switches
-    #[arg(short, long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short,
+        long,
+        default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     loops: u32,
     /// CPU the workload is pinned to [default: the last one]
     #[arg(long)]
@@ -277,8 +282,8 @@ fn find_program<'a>(small: &'a mut Ebpf, name: &str) -> Result<&'a mut BtfTraceP
 fn render_table(series: &[Vec<HookSample>]) -> Result<String> {
     const NONE: &str = "no rounds were measured";
     let mut lines = vec![
-        "| beside `perf bench sched pipe` | ns/run, median | min-max | times the empty one \
-         | ns/switch, median | min-max | more than nothing | times the empty one |"
+        "| beside `perf bench sched pipe` | ns/run, median | min-max | times the empty one | \
+         ns/switch, median | min-max | more than nothing | times the empty one |"
             .to_owned(),
         "|---|---|---|---|---|---|---|---|".to_owned(),
     ];

@@ -73,8 +73,8 @@ struct BenchResult {
 /// Measures all sizes and prints the table.
 pub(super) fn run(args: &Args) -> Result<()> {
     println!(
-        "| CPUs | cgroups | counters | CPU seconds for a second | rows of `fabric` a second | times as \
-         fast as they come | bytes a row | MB an hour | peak memory | of the bound |"
+        "| CPUs | cgroups | counters | CPU seconds for a second | rows of `fabric` a second | \
+         times as fast as they come | bytes a row | MB an hour | peak memory | of the bound |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     let speed = args.speed.map(|speed| speed.to_string());
@@ -124,7 +124,8 @@ fn result_row(
     let goal = |text: String| goals.map_or(String::new(), |_| format!(" (goal {text})"));
     let [cpu_goal, _, rows_goal] = goals.unwrap_or_default();
     format!(
-        "| {cpus} | {cgroups} | {counters} | {:.2}{} | {:.0} k{} | {:.2} | {:.1} | {:.0} | {:.0} MiB | {:.2} |",
+        "| {cpus} | {cgroups} | {counters} | {:.2}{} | {:.0} k{} | {:.2} | {:.1} | {:.0} | {:.0} \
+         MiB | {:.2} |",
         result.cpu_s / recorded,
         goal(cpu_goal.to_string()),
         result.rows as f64 / recorded / 1e3,

@@ -104,8 +104,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         lines.extend(recording_lines(&recorded, &samples)?);
     }
     println!(
-        "| rows of `fabric` | MB of it, of all | | wall time, s | min-max | CPU time, s | peak memory \
-         | ours to this: wall | CPU |"
+        "| rows of `fabric` | MB of it, of all | | wall time, s | min-max | CPU time, s | peak \
+         memory | ours to this: wall | CPU |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     println!("{}", lines.join("\n"));
@@ -197,8 +197,8 @@ fn recording_lines(recorded: &GeneratedRecording, samples: &[Vec<RunCost>]) -> R
             ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"))
         };
         lines.push(format!(
-            "| {} | {fabric_mb:.0}, {total_mb:.0} | {name} | {median:.2} | {min:.2}-{max:.2} | {:.2} | {mib:.0} MiB \
-             | {} | {} |",
+            "| {} | {fabric_mb:.0}, {total_mb:.0} | {name} | {median:.2} | {min:.2}-{max:.2} | \
+             {:.2} | {mib:.0} MiB | {} | {} |",
             recorded.rows,
             summary(cpu)?.median,
             ratio(wall),
@@ -226,7 +226,8 @@ mod tests {
         );
         assert_eq!(
             lines[1],
-            "| 1000 | 3, 5 | DuckDB, sum of `value` | 2.00 | 1.00-2.00 | 1.00 | 2 MiB | 2.00 | 2.00 |"
+            "| 1000 | 3, 5 | DuckDB, sum of `value` | 2.00 | 1.00-2.00 | 1.00 | 2 MiB | 2.00 | \
+             2.00 |"
         );
         for (line, ends) in [(4, "| 2.00 | 2.00 |"), (6, "| 3.00 | 3.00 |")] {
             assert!(lines[line].ends_with(ends), "{}", lines[line]);

@@ -121,7 +121,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         println!("| {ms} ms | {} | {} |", load_text(*is_loaded), cells.join(" | "));
     }
     println!(
-        "\n| tick | machine | ticks | missing | p50, us | p99, us | max, us |\n|---|---|---|---|---|---|---|"
+        "\n| tick | machine | ticks | missing | p50, us | p99, us | max, us \
+         |\n|---|---|---|---|---|---|---|"
     );
     for is_loaded in [false, true] {
         let _load = PythonLoad::start(if is_loaded { TENANTS } else { 0 }, &python, RUN_AND_SLEEP)?;

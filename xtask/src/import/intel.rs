@@ -254,7 +254,8 @@ mod tests {
         );
         assert_eq!(
             line(r"(cha_0@event\=0x0@) / #num_dies / time / 1e9", "frequency [GHZ]").unwrap(),
-            "uncore_cha: m:A,B GHz pool ( ( unc_cha_clockticks ) ) / ( ( duration_ns / 1000000000 ) ) / 1e9"
+            "uncore_cha: m:A,B GHz pool ( ( unc_cha_clockticks ) ) / ( ( duration_ns / 1000000000 \
+             ) ) / 1e9"
         );
         for left_out in
             [r"UNC_IN / cha_0@event\=0x0@", "UNC_IN / CYCLES", "UNC_IN / UNC_M", "UNC_IN % 2"]

@@ -302,7 +302,8 @@ fn as_division(expression: &str) -> String {
 /// The lines by the processors that have them, then by PMU.
 fn render_lines(lines: Lines) -> String {
     let head = [
-        "# Made by `cargo xtask import perf DIR` from tools/perf/pmu-events/arch of Linux: do not edit.",
+        "# Made by `cargo xtask import perf DIR` from tools/perf/pmu-events/arch of Linux: do not \
+         edit.",
         "# A section is the processors or identifiers, a colon and the PMU.",
     ];
     let mut sections: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();

@@ -62,7 +62,8 @@ mod tests {
 
     #[test]
     fn a_screen_replaces_the_one_before_and_nothing_else() {
-        let text = "a\n<!-- screen top -->\n```text\nold\n```\n<!-- end -->\nb\n<!-- screen x -->\n<!-- end -->\n";
+        let text = "a\n<!-- screen top -->\n```text\nold\n```\n<!-- end -->\nb\n<!-- screen x \
+                    -->\n<!-- end -->\n";
         let renewed = with_screen(text, "top", "one  \n  two\n\n").unwrap();
         let expected = text.replace("old\n", "one\n  two\n");
         assert_eq!(renewed, expected);

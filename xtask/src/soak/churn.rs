@@ -19,8 +19,8 @@ pub(super) const SHORT: &str = "short-";
 const WORK: &str = "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done";
 
 /// The program of a tenant: a moment of work in each second of a minute.
-const TENANT: &str = "s=0; while [ $s -lt 60 ]; do s=$((s+1)); i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; \
-                      sleep 1; done";
+const TENANT: &str = "s=0; while [ $s -lt 60 ]; do s=$((s+1)); i=0; while [ $i -lt 2000 ]; do \
+                      i=$((i+1)); done; sleep 1; done";
 
 /// The cgroups of a soak below a parent of their own, which is removed when dropped.
 #[derive(Debug)]

@@ -163,8 +163,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut minutes = Vec::new();
     let (_, mut previous_cpu_s) = soak.agent.memory_and_cpu()?;
     println!(
-        "| minute | agent, MiB | CPU time, % of a core | upload, MiB | ring, MB | roll-up, MB | sent files | cgroups \
-         so far | series | losses |\n|---|---|---|---|---|---|---|---|---|---|"
+        "| minute | agent, MiB | CPU time, % of a core | upload, MiB | ring, MB | roll-up, MB | \
+         sent files | cgroups so far | series | losses \
+         |\n|---|---|---|---|---|---|---|---|---|---|"
     );
     for minute in 1..=args.minutes {
         churn.run_minute(args.cgroups, args.tenants)?;
@@ -174,7 +175,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         previous_cpu_s = cpu_s;
         let (files, sent) = count_files(&soak.dir.path().join("rollup"));
         println!(
-            "| {minute} | {:.1} | {:.1} | {:.1} | {:.1} | {:.2} | {sent} of {files} | {} | {} | {} |",
+            "| {minute} | {:.1} | {:.1} | {:.1} | {:.1} | {:.2} | {sent} of {files} | {} | {} | \
+             {} |",
             seen.resident_kib as f64 / 1024.0,
             100.0 * seen.cpu_s / 60.0,
             upload_kib as f64 / 1024.0,
@@ -221,8 +223,8 @@ fn check_series(prometheus: &Prometheus, minutes: u32) -> Result<()> {
     }
     require_none("rows were not written", "uncore_trace_unwritten_rows_total > 0")?;
     let owner_sum = format!(
-        "sum without({OF_OWNERS})(uncore_trace_owner_event_seconds_total) \
-         + uncore_trace_unattributed_event_seconds_total"
+        "sum without({OF_OWNERS})(uncore_trace_owner_event_seconds_total) + \
+         uncore_trace_unattributed_event_seconds_total"
     );
     let whole = "uncore_trace_event_seconds_total";
     require_none(
@@ -233,7 +235,8 @@ fn check_series(prometheus: &Prometheus, minutes: u32) -> Result<()> {
     // docs/agent.md: three times the owners in any hour, and as many as owners in each hour more.
     let series_limit = f64::from(3 * OWNERS + FIXED) + f64::from(OWNERS) * f64::from(minutes / 60);
     let largest_query = format!(
-        "max(count without({OF_OWNERS}) (last_over_time({{__name__=~'uncore_trace_owner_.+'}}[1d])))"
+        "max(count without({OF_OWNERS}) \
+         (last_over_time({{__name__=~'uncore_trace_owner_.+'}}[1d])))"
     );
     let largest = prometheus.query_number(&largest_query)?;
     println!("series of owners of the metric that has most: {largest}, {series_limit} are allowed");

@@ -76,8 +76,8 @@ fn request_keep<B>(
     // A page of another site can post too, but a browser sends this header only if a preflight
     // request is granted.
     if !(is_owner(client) || has_token(request, shared)) {
-        let message = "send Authorization: Bearer TOKEN with the token of metrics.token-file, ask as root over a \
-                    Unix socket of metrics.listen, or send SIGUSR1\n";
+        let message = "send Authorization: Bearer TOKEN with the token of metrics.token-file, ask \
+                       as root over a Unix socket of metrics.listen, or send SIGUSR1\n";
         return text_response(StatusCode::FORBIDDEN, message);
     }
     if !shared.has_ring {

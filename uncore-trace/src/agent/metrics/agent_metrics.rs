@@ -26,8 +26,8 @@ impl MetricsPage {
     pub(super) fn loss_metric(&self) -> PageMetric<'_> {
         let (name, help) = (
             "uncore_trace_lost",
-            "Losses by cause, as in the table loss; kind=loss: counts or owners are missing, kind=note: they are \
-             less precise",
+            "Losses by cause, as in the table loss; kind=loss: counts or owners are missing, \
+             kind=note: they are less precise",
         );
         let mut metric = PageMetric::without_series(name, help, "{loss}", MetricKind::Counter);
         for (cause, count) in &self.lost {
@@ -67,15 +67,16 @@ impl MetricsPage {
             ),
             (
                 "uncore_trace_triggers_refused",
-                "Triggers and requests that saved nothing, because of the pause, the quota or an error",
+                "Triggers and requests that saved nothing, because of the pause, the quota or an \
+                 error",
                 "{trigger}",
                 MetricKind::Counter,
                 refused as f64,
             ),
             (
                 "uncore_trace_owners_joined",
-                "Shares without a row of their own in the roll-up, or a series of their own here, and owners that lost \
-                 their series",
+                "Shares without a row of their own in the roll-up, or a series of their own here, \
+                 and owners that lost their series",
                 "{share}",
                 MetricKind::Counter,
                 (joined + self.without_series) as f64,

@@ -84,7 +84,8 @@ fn verifier_table(programs: &[VerifiedProgram], release: &str) -> String {
     let release = printable(release);
     let _ok = writeln!(
         table,
-        "\nthe verifier of Linux {release} {verdict}; it gives up at {MOST_INSTRUCTIONS} instructions"
+        "\nthe verifier of Linux {release} {verdict}; it gives up at {MOST_INSTRUCTIONS} \
+         instructions"
     );
     table
 }
@@ -106,10 +107,10 @@ mod tests {
             [verified("arm", Ok(123)), verified("irq_handler_entry", Err("Invalid\nargument"))];
         assert_eq!(
             verifier_table(&programs, "7.2.1"),
-            "program            instructions  states  peak states\n\
-             arm                         123      12            3\n\
-             irq_handler_entry  refused: Invalid\\nargument\n\n\
-             the verifier of Linux 7.2.1 refuses 1 of 2 programs; it gives up at 1000000 instructions\n"
+            "program            instructions  states  peak states\narm                         \
+             123      12            3\nirq_handler_entry  refused: Invalid\\nargument\n\nthe \
+             verifier of Linux 7.2.1 refuses 1 of 2 programs; it gives up at 1000000 \
+             instructions\n"
         );
         assert!(verifier_table(&programs[..1], "7.2.1").contains("takes all programs"));
     }

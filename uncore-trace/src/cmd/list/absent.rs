@@ -29,7 +29,8 @@ pub(super) struct Row {
 
 /// The missing PMUs, or the reason why they are not known. Then the families without a PMU here.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let findings = doctor::absent_pmus(&doctor::ExaminedMachine::at_root(&machine.root)).into_iter();
+    let findings =
+        doctor::absent_pmus(&doctor::ExaminedMachine::at_root(&machine.root)).into_iter();
     let drivers = findings.map(|finding| Row {
         family: None,
         group: None,
@@ -38,7 +39,8 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     });
     let is_here = |family: &str| {
         let mut words = machine.pmus.iter().map(|pmu| PmuWords::new(catalog, pmu));
-        words.any(|words| words.family.is_some_and(|catalog_family| catalog_family.family == family))
+        words
+            .any(|words| words.family.is_some_and(|catalog_family| catalog_family.family == family))
     };
     let families = catalog.families.iter().filter(|family| !is_here(&family.family));
     let families = families.map(|family| Row {
@@ -55,7 +57,8 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let (families, drivers): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.family.is_some());
     let mut text = String::new();
     if !drivers.is_empty() {
-        let mut table = TextTable::new([("absent", ColumnFit::Wrap), ("what to do", ColumnFit::Wrap)]);
+        let mut table =
+            TextTable::new([("absent", ColumnFit::Wrap), ("what to do", ColumnFit::Wrap)]);
         for row in drivers {
             table.add_row([cell_text(Some(&row.why)), cell_text(row.mend.as_deref())]);
         }
@@ -72,12 +75,19 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         );
         return text + &wrapped("absent: ", &line, view.width);
     }
-    let columns =
-        [("no PMU of family", ColumnFit::Whole), ("group", ColumnFit::Drop(1)), ("what it is", ColumnFit::Wrap)];
+    let columns = [
+        ("no PMU of family", ColumnFit::Whole),
+        ("group", ColumnFit::Drop(1)),
+        ("what it is", ColumnFit::Wrap),
+    ];
     let mut table = TextTable::new(columns);
     for row in families {
         let group = row.group.map(Group::name);
-        table.add_row([cell_text(row.family.as_deref()), cell_text(group), cell_text(Some(&row.why))]);
+        table.add_row([
+            cell_text(row.family.as_deref()),
+            cell_text(group),
+            cell_text(Some(&row.why)),
+        ]);
     }
     let gap = if text.is_empty() { "" } else { "\n" };
     text + gap + &table.to_listing(view.width)

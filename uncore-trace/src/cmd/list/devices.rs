@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 
 use serde::{Serialize, Serializer};
 
-use super::holders::{HeldFiles, FileHolder, read_assignments};
+use super::holders::{FileHolder, HeldFiles, read_assignments};
 use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::pmu_words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::nodes::{DeviceDrivers, DeviceNode, DeviceNumber};
 use crate::discover::pci::{PciAddress, PciFunction};
-use crate::plan::device::{find_position, counted_with, select_subset};
+use crate::plan::device::{counted_with, find_position, select_subset};
 use crate::table::{ColumnFit, TextTable};
 use crate::text::{list_few, printable, wrapped};
 
@@ -91,18 +91,21 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let nodes = DeviceDrivers::read(&machine.root).device_files(&machine.root);
     let held = HeldFiles::read(machine, &nodes.keys().copied().collect());
     let files = |function: &PciFunction| -> Vec<DeviceFile> {
-        let is_of_function = |(_, node): &(&DeviceNumber, &DeviceNode)| node.functions.contains(&function.address);
+        let is_of_function =
+            |(_, node): &(&DeviceNumber, &DeviceNode)| node.functions.contains(&function.address);
         let device_nodes = nodes.iter().filter(is_of_function);
-        device_nodes.map(|(number, node)| DeviceFile {
-            path: node.path.clone(),
-            kind: node.kind_name,
-            holders: held.holders_of(*number),
-        })
-        .collect()
+        device_nodes
+            .map(|(number, node)| DeviceFile {
+                path: node.path.clone(),
+                kind: node.kind_name,
+                holders: held.holders_of(*number),
+            })
+            .collect()
     };
     let assigned = read_assignments(machine);
     let rows = functions.map(|function| {
-        let assignments = assigned.iter().filter(|assignment| assignment.functions.contains(&function.address));
+        let assignments =
+            assigned.iter().filter(|assignment| assignment.functions.contains(&function.address));
         let pods: BTreeSet<String> = assignments.map(|assignment| assignment.pod.clone()).collect();
         Row {
             files: files(function),
@@ -121,8 +124,13 @@ fn device_row(machine: &Machine, catalog: &Catalog, function: &PciFunction) -> R
         let port_above = find_position(machine, words, function)?;
         let companions = counted_with(machine, words, rule, function, port_above);
         let counted_part = select_subset(machine, words, rule, function, port_above, &companions);
-        let alone = (rule.picks_device(&counted_part.terms) || companions.is_empty()) && !port_above.any_of_die;
-        Some(CountingPmu { pmu: pmu.name.clone(), part: counted_part.describe_subset(), shared: !alone })
+        let alone = (rule.picks_device(&counted_part.terms) || companions.is_empty())
+            && !port_above.any_of_die;
+        Some(CountingPmu {
+            pmu: pmu.name.clone(),
+            part: counted_part.describe_subset(),
+            shared: !alone,
+        })
     });
     Row {
         names: machine.devices.names_of(function.address).map(str::to_owned).collect(),
@@ -180,8 +188,8 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     }
     let mut text = table.to_listing(view.width);
     if rows.iter().flat_map(|row| &row.files).any(|file| file.holders.is_none()) {
-        let note = "?: the open files of some processes cannot be read: who holds a device is shown to root \
-                    on the machine itself";
+        let note = "?: the open files of some processes cannot be read: who holds a device is \
+                    shown to root on the machine itself";
         text.push_str(&wrapped("", note, view.width));
     }
     text
@@ -195,7 +203,8 @@ impl Row {
         }
         let open_holders = self.files.iter().flat_map(|file| file.holders.iter().flatten());
         let pods = self.pods.iter().map(|pod| format!("pod {pod} by assignment"));
-        let holder_texts: BTreeSet<String> = open_holders.map(FileHolder::holder_text).chain(pods).collect();
+        let holder_texts: BTreeSet<String> =
+            open_holders.map(FileHolder::holder_text).chain(pods).collect();
         if holder_texts.is_empty() { "-".to_owned() } else { list_few(holder_texts, SHOWN) }
     }
 }

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::{View, cell_text};
 use crate::catalog::Catalog;
-use crate::catalog::source::Cause;
 use crate::catalog::pmu_words::PmuWords;
+use crate::catalog::source::Cause;
 use crate::discover::{Machine, name};
 use crate::table::{ColumnFit, TextTable};
 use crate::text::wrapped;
@@ -42,7 +42,8 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     for pmu in &machine.pmus {
         let words = PmuWords::new(catalog, pmu);
         let driver_events = words.all_events().map(|event| (event, false));
-        for (event, vendor) in driver_events.chain(words.vendor_events().map(|event| (event, true))) {
+        for (event, vendor) in driver_events.chain(words.vendor_events().map(|event| (event, true)))
+        {
             let stem = name::stem(&pmu.name);
             if !seen.insert((stem, event.name)) {
                 continue;

@@ -82,10 +82,12 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let mut text = table.to_listing(view.width);
     for row in rows.iter().filter(|row| row.counters > 0) {
         // Those of auto are mostly those of its groups.
-        let is_of_group =
-            |note| rows.iter().any(|group_row| group_row.group != AUTO && group_row.notes.contains(note));
+        let is_of_group = |note| {
+            rows.iter().any(|group_row| group_row.group != AUTO && group_row.notes.contains(note))
+        };
         for note in row.notes.iter().filter(|note| row.group != AUTO || !is_of_group(note)) {
-            let is_named = note.strip_prefix(row.group).is_some_and(|suffix| suffix.starts_with(' '));
+            let is_named =
+                note.strip_prefix(row.group).is_some_and(|suffix| suffix.starts_with(' '));
             let prefix =
                 if is_named { "note: ".to_owned() } else { format!("note: {}: ", row.group) };
             text.push_str(&wrapped(&prefix, &printable(note), view.width));

@@ -38,9 +38,14 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (family, metric) in resolver.all_metrics() {
         let measured = resolver.resolve_metric(family, metric);
-        let pmus = measured.iter().filter(|candidate| candidate.missing_inputs().is_empty()).count();
+        let pmus =
+            measured.iter().filter(|candidate| candidate.missing_inputs().is_empty()).count();
         let missing: BTreeSet<_> = match pmus {
-            0 => measured.iter().flat_map(|candidate| candidate.missing_inputs()).map(str::to_owned).collect(),
+            0 => measured
+                .iter()
+                .flat_map(|candidate| candidate.missing_inputs())
+                .map(str::to_owned)
+                .collect(),
             _ => BTreeSet::new(),
         };
         let row = Row {
@@ -63,7 +68,8 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
             continue;
         }
         // If two have one name, the first that can be computed is used.
-        let twin = rows.iter_mut().find(|listed| listed.name == row.name && listed.family == row.family);
+        let twin =
+            rows.iter_mut().find(|listed| listed.name == row.name && listed.family == row.family);
         match twin {
             Some(twin) if twin.pmus == 0 && row.pmus > 0 => *twin = row,
             Some(_) => {}
@@ -123,16 +129,20 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         ]);
     }
     let mut text = if shown_rows.is_empty() { String::new() } else { table.to_listing(view.width) };
-    let hidden = |vendor| rows.iter().filter(|candidate| candidate.vendor == vendor && !is_shown(candidate)).count();
+    let hidden = |vendor| {
+        rows.iter().filter(|candidate| candidate.vendor == vendor && !is_shown(candidate)).count()
+    };
     let (vendor_count, missing_count) = (hidden(true), hidden(false));
     if vendor_count > 0 {
-        let line = format!("{vendor_count} more by the vendor's names: `list metrics --all` shows them");
+        let line =
+            format!("{vendor_count} more by the vendor's names: `list metrics --all` shows them");
         text.push_str(&wrapped("metrics: ", &line, view.width));
     }
     if missing_count > 0 {
         let quantity = if shown_rows.is_empty() { "all" } else { "another" };
         let line = format!(
-            "{quantity} {missing_count} need PMUs that are not here; `uncore-trace list metrics --all` shows them"
+            "{quantity} {missing_count} need PMUs that are not here; `uncore-trace list metrics \
+             --all` shows them"
         );
         text.push_str(&wrapped("metrics: ", &line, view.width));
     }

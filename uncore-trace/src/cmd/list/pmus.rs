@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::{View, cell_text};
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
-use crate::catalog::scope::PmuScope;
 use crate::catalog::pmu_words::PmuWords;
+use crate::catalog::scope::PmuScope;
 use crate::discover::{CpuList, Machine, Pmu};
 use crate::table::{ColumnFit, TextTable};
 
@@ -31,7 +31,8 @@ pub(super) struct Row {
 
 /// The PMUs in the machine's order, without the devices that a group leaves out.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let counts_again = |pmu: &&Pmu| pmu.statistics.as_ref().is_some_and(|statistics| statistics.counts_again);
+    let counts_again =
+        |pmu: &&Pmu| pmu.statistics.as_ref().is_some_and(|statistics| statistics.counts_again);
     let rows = machine.pmus.iter().filter(|pmu| !counts_again(pmu)).map(|pmu| {
         let words = PmuWords::new(catalog, pmu);
         Row {

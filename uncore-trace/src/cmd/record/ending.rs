@@ -54,8 +54,8 @@ pub(super) fn next_commands(options: &RecordOptions) -> Option<String> {
     let shown = printable(&shown);
     if options.rotate.is_some() {
         return Some(
-            "next: uncore-trace report PART, where each part is a recording; uncore-trace cut joins \
-             them"
+            "next: uncore-trace report PART, where each part is a recording; uncore-trace cut \
+             joins them"
                 .to_owned(),
         );
     }

@@ -49,8 +49,8 @@ fn marks_within<'a>(
 ) -> Vec<&'a RecordedMark> {
     if all_marks.left_out > 0 {
         log::warn!(
-            "{} has the first {} marks only: {} more are in the table marks of the directory that was \
-             recorded",
+            "{} has the first {} marks only: {} more are in the table marks of the directory that \
+             was recorded",
             args.path.display(),
             all_marks.list.len(),
             all_marks.left_out

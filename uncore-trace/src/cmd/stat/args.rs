@@ -88,9 +88,7 @@ pub struct Args {
     #[arg(
         short = 'n',
         long,
-        conflicts_with_all = [
-            "groups", "events", "metrics", "devices", "per", "cpus", "for_each_cgroup", "metric_only",
-        ],
+        conflicts_with_all = [ "groups", "events", "metrics", "devices", "per", "cpus", "for_each_cgroup", "metric_only", ],
         help_heading = COUNT
     )]
     pub(super) null: bool,

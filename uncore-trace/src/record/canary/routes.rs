@@ -88,8 +88,8 @@ impl Routes {
         directory: Option<&Path>,
     ) -> Result<(Self, Orders)> {
         let mount = machine.cgroups.v2.clone().context(
-            "the canary needs a cgroup of its own, and no cgroup v2 hierarchy is mounted: mount one, \
-             or leave out the canary",
+            "the canary needs a cgroup of its own, and no cgroup v2 hierarchy is mounted: mount \
+             one, or leave out the canary",
         )?;
         let mut routes = Self::new(machine, plan);
         let cpus: Vec<u32> = allowed_cpus(machine);
@@ -116,7 +116,8 @@ impl Routes {
             .collect();
         ensure!(
             memory.is_some() || disk.is_some() || network.is_some(),
-            "the canary has nothing to move ({}): record -p mem or -p io too, or leave out the canary",
+            "the canary has nothing to move ({}): record -p mem or -p io too, or leave out the \
+             canary",
             reasons.join("; ")
         );
         let view = machine.cgroups.view.clone();

@@ -43,7 +43,8 @@ impl AllowedRows<'_> {
                     let [actual_text, expected_text] =
                         [actual, expected.map(String::as_str)].map(|word| word.unwrap_or("null"));
                     return Ok(Some(format!(
-                        "it has rows of the {column} {actual_text}, and its footer says {expected_text}"
+                        "it has rows of the {column} {actual_text}, and its footer says \
+                         {expected_text}"
                     )));
                 }
             }

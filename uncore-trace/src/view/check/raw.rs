@@ -250,7 +250,8 @@ impl CounterTrack {
             let near = (total_of_readings - total).abs() <= allowed;
             (!near).then(|| {
                 format!(
-                    "{}, window ending at mono_ns {}: readings make {total_of_readings}, total is {total}",
+                    "{}, window ending at mono_ns {}: readings make {total_of_readings}, total is \
+                     {total}",
                     self.name, window.end_ns
                 )
             })

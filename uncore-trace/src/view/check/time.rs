@@ -167,7 +167,8 @@ fn examine_ticks(ticks: &BTreeMap<TickAndCpu, TickTimes>, gaps: &LossGaps, tally
             let accounted_ns = tick.owned.saturating_add(tick.unowned);
             (accounted_ns.abs_diff(tick.length) > EDGE_NS as u64).then(|| {
                 format!(
-                    "CPU {cpu}, tick ending at mono_ns {mono_ns}: the rows sum to {accounted_ns} ns of {}",
+                    "CPU {cpu}, tick ending at mono_ns {mono_ns}: the rows sum to {accounted_ns} \
+                     ns of {}",
                     tick.length
                 )
             })

@@ -148,8 +148,8 @@ fn describe_peak(headroom: &LinkHeadroom, links: &Links) -> Option<String> {
     Some(match link_peak.conflicting_peak {
         None => format!("peak of {name}: {}", peak_and_source(link_peak.peak)),
         Some(conflicting) => format!(
-            "peak of {name}: {}, but {}: these are in conflict; the first of two percentages is of the \
-             first",
+            "peak of {name}: {}, but {}: these are in conflict; the first of two percentages is \
+             of the first",
             peak_and_source(link_peak.peak),
             peak_and_source(conflicting)
         ),
@@ -250,8 +250,8 @@ mod tests {
         let expected = "\
 \x20link         average MB/s  highest MB/s  of peak  highest  above 80 %
 \x20memory 0 in          97.1         128.0   64.7 %   85.3 %      1.50 s
-memory 0 in was above 80 % of its peak for 1.50 s, filled by /tenant\\u{1b}[2J 50.0 %, /other \
-25.0 %, idle 12.5 %, irq 12.5 %
+memory 0 in was above 80 % of its peak for 1.50 s, filled by /tenant\\u{1b}[2J 50.0 %, /other 25.0 \
+                        %, idle 12.5 %, irq 12.5 %
 memory 0 in is not known for 100 ms
 peak of memory 0: 150 MB/s (sysfs: 16 GT/s x4)
 ";

@@ -107,8 +107,8 @@ fn left_out(hidden_count: usize, unknown_count: usize) -> Vec<String> {
     if unknown_count > 0 {
         let tenants = if unknown_count == 1 { "tenant" } else { "tenants" };
         lines.push(format!(
-            "not known of {unknown_count} {tenants}: fewer than {MIN_WINDOWS} windows with others quiet or busy, or \
-             others as busy at all times"
+            "not known of {unknown_count} {tenants}: fewer than {MIN_WINDOWS} windows with others \
+             quiet or busy, or others as busy at all times"
         ));
     }
     lines

@@ -31,22 +31,19 @@ pub(super) fn build_queries(recording: &Recording, path: &str, event: Option<&st
     add_query(
         "Who had how much of each event, and how sure is it?",
         format!(
-            "SELECT event, unit, owner, cgroup, sum(value) AS value,\n\
-             \x20      sum(confidence * value) / sum(value) FILTER (WHERE confidence IS NOT NULL) AS confidence\n\
-             FROM {fabric}\n\
-             WHERE value > 0\n\
-             GROUP BY ALL ORDER BY event, value DESC;"
+            "SELECT event, unit, owner, cgroup, sum(value) AS value,\n\x20      sum(confidence * \
+             value) / sum(value) FILTER (WHERE confidence IS NOT NULL) AS confidence\nFROM \
+             {fabric}\nWHERE value > 0\nGROUP BY ALL ORDER BY event, value DESC;"
         ),
     );
     if recording.list_tables().iter().any(|def| def.name == links::TABLE.name) {
         add_query(
             "Who moved how much over each link?",
             format!(
-                "SELECT link, direction, owner, cgroup, sum(value) / 1e9 AS gb\n\
-                 FROM {fabric} JOIN (SELECT DISTINCT host, boot_id, counter, link, direction\n\
-                 \x20   FROM {}) USING (host, boot_id, counter)\n\
-                 WHERE value > 0\n\
-                 GROUP BY ALL ORDER BY link, direction, gb DESC;",
+                "SELECT link, direction, owner, cgroup, sum(value) / 1e9 AS gb\nFROM {fabric} \
+                 JOIN (SELECT DISTINCT host, boot_id, counter, link, direction\n\x20   FROM {}) \
+                 USING (host, boot_id, counter)\nWHERE value > 0\nGROUP BY ALL ORDER BY link, \
+                 direction, gb DESC;",
                 table(links::TABLE.name)
             ),
         );
@@ -55,10 +52,9 @@ pub(super) fn build_queries(recording: &Recording, path: &str, event: Option<&st
         add_query(
             "In which windows was most counted, and who had it?",
             format!(
-                "SELECT ts, cgroup, pid, comm, sum(value) * 1e9 / max(window_ns) AS per_second\n\
-                 FROM {fabric}\n\
-                 WHERE event = '{}' AND owner = 'task'\n\
-                 GROUP BY ALL ORDER BY per_second DESC NULLS LAST LIMIT 20;",
+                "SELECT ts, cgroup, pid, comm, sum(value) * 1e9 / max(window_ns) AS \
+                 per_second\nFROM {fabric}\nWHERE event = '{}' AND owner = 'task'\nGROUP BY ALL \
+                 ORDER BY per_second DESC NULLS LAST LIMIT 20;",
                 sql_string(event)
             ),
         );

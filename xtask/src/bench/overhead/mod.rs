@@ -39,7 +39,12 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Loops of the pipe benchmark; each is two context switches
-    #[arg(short, long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        short,
+        long,
+        default_value_t = 200_000,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     loops: u32,
     /// Messages from each sender to each of 20 receivers
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]

@@ -25,8 +25,8 @@ pub(super) fn check_units(program: &Path) -> Result<()> {
         let documented = documented_exposure(&docs, unit)?;
         ensure!(
             score <= documented,
-            "{unit} has the exposure {score}, but docs/install.md says {documented}: restrict the unit \
-             or change the document"
+            "{unit} has the exposure {score}, but docs/install.md says {documented}: restrict the \
+             unit or change the document"
         );
     }
     test_recording(&folder.join(UNITS[0]), program)
