@@ -314,3 +314,14 @@ fn files_of_the_machine_are_read_within_bounds() {
     }
     assert!(around.is_empty(), "use bounds.rs: {around:#?}");
 }
+
+/// The coordinators of a recording: a feature is a file of its own and one line in a list.
+const HUBS: [&str; 3] = ["record/recorder.rs", "assemble/mod.rs", "attribute/attributor.rs"];
+
+#[test]
+fn hubs_do_not_grow_with_features() {
+    for hub in HUBS {
+        let lines = fs::read_to_string(source().join(hub)).unwrap().lines().count();
+        assert!(lines <= 350, "{hub} has {lines} lines: CONTRIBUTING.md says how to add a feature");
+    }
+}
