@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn drivers_of_grace_are_ok_if_loaded_and_a_warning_if_not() {
-        let config = "CONFIG_ARM_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m\\
-                      nCONFIG_NVIDIA_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m\n";
+        let config = "CONFIG_ARM_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m\n\
+                      CONFIG_NVIDIA_CORESIGHT_PMU_ARCH_SYSTEM_PMU=m\n";
         let findings = examine_tree(
             check,
             &[
@@ -282,8 +282,7 @@ mod tests {
 
     #[test]
     fn x86_drivers_are_expected_on_bare_metal_and_not_in_a_vm() {
-        let bare = "vendor_id : GenuineIntel\ncpu family : 6\nmodel : 106\nmodel name : \
-                    Xeon\nflags : fpu\n";
+        let bare = "vendor_id : GenuineIntel\ncpu family : 6\nmodel : 106\nmodel name : Xeon\nflags : fpu\n";
         let config = (CONFIG, "CONFIG_PERF_EVENTS_INTEL_UNCORE=y\n");
         let pmu = ("sys/bus/event_source/devices/uncore_imc_0/type", "8\n");
         let findings = examine_tree(check, &[("proc/cpuinfo", bare), RELEASE, config, pmu]);

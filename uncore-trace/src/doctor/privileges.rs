@@ -55,8 +55,8 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
             return vec![Finding::new(NAME, FindingState::Ok, message)];
         }
         let message = format!(
-            "{user_kind}, with CAP_BPF and CAP_PERFMON{note}; these two are enough, and this \
-             gives them to every user who may run the program"
+            "{user_kind}, with CAP_BPF and CAP_PERFMON{note}; these two are enough, and this gives them to \
+             every user who may run the program"
         );
         return vec![
             Finding::new(NAME, FindingState::Ok, message).with_fix(for_users(&machine.program)),
@@ -88,8 +88,8 @@ fn ways_out(privileges: Privileges, program: &Program, message: &str) -> Finding
     }
     let record = format!("sudo {} record -p host -o run.parquet --duration 10s", program.path);
     fail(format!(
-        "{message}; to fix this, record with sudo (the command then runs as root too), or run \
-         setcap once for all users of this program"
+        "{message}; to fix this, record with sudo (the command then runs as root too), or run setcap once \
+         for all users of this program"
     ))
     .with_fix(record)
     .with_fix(for_users(program))
@@ -118,8 +118,7 @@ mod tests {
 
     fn status(uid: u32, caps: &str) -> String {
         format!(
-            "Name:\tdoctor\nUid:\t1000\t{uid}\t1000\t1000\nCapPrm:\t0\nCapEff:\t{caps}\nSeccomp:\\
-             t0\n"
+            "Name:\tdoctor\nUid:\t1000\t{uid}\t1000\t1000\nCapPrm:\t0\nCapEff:\t{caps}\nSeccomp:\t0\n"
         )
     }
 
@@ -169,8 +168,8 @@ mod tests {
         assert!(finding.mend[0].starts_with("sudo /home/me/uncore-trace record "));
         assert_eq!(
             finding.mend[1],
-            "sudo install -m 755 /home/me/uncore-trace /usr/local/bin/uncore-trace && sudo setcap \
-             cap_bpf,cap_perfmon+ep /usr/local/bin/uncore-trace"
+            "sudo install -m 755 /home/me/uncore-trace /usr/local/bin/uncore-trace && \
+             sudo setcap cap_bpf,cap_perfmon+ep /usr/local/bin/uncore-trace"
         );
     }
 

@@ -217,20 +217,18 @@ mod tests {
     use super::*;
 
     /// As amdgpu of Linux 6.12 writes it, with a line of another driver.
-    const AMDGPU: &str = "pos:\t0\nflags:\t02100002\nmnt_id:\t28\nino:\t1064\ndrm-driver:\tamdgpu\\
-                          ndrm-client-id:\t34\ndrm-pdev:\t0002:01:00.0\npasid:\t32772\\
-                          ndrm-memory-vram:\t4096 KiB\ndrm-memory-gtt: \t2048 \
-                          KiB\namd-evicted-vram:\t0 KiB\ndrm-shared-vram:\t9 \
-                          KiB\ndrm-engine-gfx:\t123456789 ns\ndrm-engine-dma:\t17 ns\n";
+    const AMDGPU: &str = "pos:\t0\nflags:\t02100002\nmnt_id:\t28\nino:\t1064\n\
+        drm-driver:\tamdgpu\ndrm-client-id:\t34\ndrm-pdev:\t0002:01:00.0\npasid:\t32772\n\
+        drm-memory-vram:\t4096 KiB\ndrm-memory-gtt: \t2048 KiB\namd-evicted-vram:\t0 KiB\n\
+        drm-shared-vram:\t9 KiB\ndrm-engine-gfx:\t123456789 ns\ndrm-engine-dma:\t17 ns\n";
 
     /// As the core of DRM writes it, with cycles.
     fn client(id: u64, cycles: u64) -> String {
         format!(
-            "drm-driver:\tpanthor\ndrm-client-id:\t{id}\ndrm-pdev:\t0002:01:00.0\\
-             ndrm-engine-panthor:\t5 \
-             ns\ndrm-engine-capacity-panthor:\t4\ndrm-cycles-panthor:\t{cycles}\\
-             ndrm-total-cycles-panthor:\t999\ndrm-total-memory:\t8 \
-             MiB\ndrm-resident-memory:\t100\n"
+            "drm-driver:\tpanthor\ndrm-client-id:\t{id}\ndrm-pdev:\t0002:01:00.0\n\
+             drm-engine-panthor:\t5 ns\ndrm-engine-capacity-panthor:\t4\n\
+             drm-cycles-panthor:\t{cycles}\ndrm-total-cycles-panthor:\t999\n\
+             drm-total-memory:\t8 MiB\ndrm-resident-memory:\t100\n"
         )
     }
 
