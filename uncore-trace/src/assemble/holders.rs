@@ -78,7 +78,7 @@ pub(super) struct HolderTable {
 
 /// A reading of all files of watched devices.
 #[derive(Debug)]
-pub(super) struct FilesReading<'a> {
+pub struct FilesReading<'a> {
     /// When it was made.
     pub span: TimeSpan,
     /// The files.

@@ -46,14 +46,16 @@ use std::sync::Arc;
 pub use self::accounts::AccountReading;
 pub use self::assignments::AssignmentReading;
 pub use self::cputime::CpuTimeSplit;
-use self::holders::{FilesReading, HolderTable};
+pub use self::holders::FilesReading;
+use self::holders::HolderTable;
 pub use self::loss::Ledger;
 pub use self::monitors::{MonitorLoss, MonitorReading};
 use self::output::EntryOutput;
 use self::progress::TimelineProgress;
 pub use self::setup::Setup;
 pub use self::sink::Sink;
-use self::span::{TickTime, TimeSpan};
+use self::span::TickTime;
+pub use self::span::TimeSpan;
 pub use self::stream::SourceReading;
 use self::stream::{AppliedChange, ClosingBin, StreamContext, StreamStart};
 use self::streams::Streams;
@@ -61,11 +63,11 @@ use self::unnamed_cgroups::UnnamedCgroups;
 use self::usage::CpuPeeks;
 use crate::count::Count;
 use crate::discover::accounts::HeldDevices;
-use crate::drain::{DrainedRecord, FileRecord, Peek};
+use crate::drain::{DrainedRecord, Peek};
 use crate::entries::{LogConsumer, LogEntry, Relief};
 use crate::identity::cgroups::Cgroups;
 use crate::identity::names::TaskNames;
-use crate::open::{CpuSetChange, StatisticsSample};
+use crate::open::CpuSetChange;
 use crate::schema::loss::Cause;
 use crate::schema::runtime;
 
@@ -124,37 +126,11 @@ impl Timeline {
         streams.feed_record(&mut record, &mut context);
     }
 
-    /// Takes a reading of a source beside the rings.
+    /// Takes a reading of a source beside the rings. All records sent until the end of a reading of
+    /// files must have been fed, except with the first one.
     pub fn feed_reading(&mut self, reading: &impl SourceReading, sink: &mut Sink) {
         let (streams, mut context) = self.split_streams(sink);
         reading.feed_stream(streams, &mut context);
-    }
-
-    /// Takes a reading of all files of watched devices, made in `span`. All records sent until its
-    /// end must have been fed, except with the first one.
-    pub fn feed_files(&mut self, span: (u64, u64), files: &[FileRecord], sink: &mut Sink) {
-        let (begin_ns, end_ns) = span;
-        self.feed_reading(&FilesReading { span: TimeSpan { begin_ns, end_ns }, files }, sink);
-    }
-
-    /// Takes what the kubelet said of devices and pods.
-    pub fn feed_assignments(&mut self, assigned: &AssignmentReading, sink: &mut Sink) {
-        self.feed_reading(assigned, sink);
-    }
-
-    /// Takes a reading of the hardware's monitors.
-    pub fn feed_monitors(&mut self, measured: &Arc<MonitorReading>) {
-        self.streams.monitors.feed_reading(measured);
-    }
-
-    /// Takes a reading of what devices count themselves.
-    pub fn feed_accounts(&mut self, reading: &Arc<AccountReading>) {
-        self.streams.accounts.feed_reading(reading);
-    }
-
-    /// Takes a reading of the kernel's statistics of disks and interfaces.
-    pub fn feed_statistics(&mut self, sampled: &StatisticsSample) {
-        self.streams.statistics.feed_reading(sampled);
     }
 
     /// Whether all files of watched devices should be read again, since the last call.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
-use super::span::TimeSpan;
+use super::span::{TimeSpan, proportion};
 use crate::entries::{DeviceTransfer, MovedSum, Owner};
 use crate::plan::IoDirection;
 
@@ -87,7 +87,7 @@ impl Transfers {
             return;
         };
         let portion =
-            |until_ns: u64| portion_of(moved.bytes, until_ns - span.begin_ns, span.len_ns());
+            |until_ns: u64| proportion(moved.bytes, until_ns - span.begin_ns, span.len_ns());
         let mut from_ns = span.begin_ns.max(self.start_ns);
         let mut assigned_bytes = portion(from_ns.min(span.end_ns));
         while from_ns < span.end_ns {
@@ -177,11 +177,6 @@ fn take_unread(unread: &mut Unread, wanted: u64) -> u64 {
         }
     }
     wanted - remaining
-}
-
-/// `whole` x `numerator` / `denominator`, rounded down.
-fn portion_of(whole: u64, numerator: u64, denominator: u64) -> u64 {
-    (u128::from(whole) * u128::from(numerator) / u128::from(denominator)) as u64
 }
 
 #[cfg(test)]

@@ -16,6 +16,15 @@ impl TimeSpan {
     }
 }
 
+/// `whole` x `numerator` / `denominator`, rounded down; 0 if nothing is divided.
+pub(super) fn proportion(whole: u64, numerator: u64, denominator: u64) -> u64 {
+    if denominator == 0 {
+        0
+    } else {
+        (u128::from(whole) * u128::from(numerator) / u128::from(denominator)) as u64
+    }
+}
+
 /// A tick, and a time in it or at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TickTime {

@@ -9,6 +9,7 @@ use uncore_trace_common::record::{KIND_CGROUP, KIND_FILE, KIND_TASK};
 use super::open_part::OpenPart;
 use super::side_sources::{FedRecords, Preparation, SideSetup, SideSource, StopPoint};
 use super::state::RecorderState;
+use crate::assemble::{FilesReading, TimeSpan};
 use crate::clock::mono_ns;
 use crate::drain::{DrainedRecord, FileRecord, decode_record};
 use crate::open::{OpenFiles, Session};
@@ -69,9 +70,7 @@ impl SideSource for FileReadings {
         let fed_ns = state.fed_ns;
         if let Some(files) = self.pending.take_if(|files| files.span_ns.1 <= fed_ns) {
             let events = decode_files(&files);
-            for open_part in state.open_parts.oldest_first() {
-                open_part.timeline.feed_files(files.span_ns, &events, &mut open_part.sink);
-            }
+            state.open_parts.feed_reading(&files_reading(files.span_ns, &events));
         }
         let usual = if state.session.unseen_holders().is_some() { UNFOLLOWED } else { PAUSE };
         let pause = if self.has_lost { SHORTEST } else { usual };
@@ -111,15 +110,17 @@ impl SideSource for FileReadings {
     }
 }
 
+fn files_reading((begin_ns, end_ns): (u64, u64), files: &[FileRecord]) -> FilesReading<'_> {
+    FilesReading { span: TimeSpan { begin_ns, end_ns }, files }
+}
+
 /// Enters the first reading of a part.
 fn enter_first_reading(session: &Session, open_part: &mut OpenPart) {
     match session.open_files() {
         Some(Ok(files)) => {
-            open_part.timeline.feed_files(
-                files.span_ns,
-                &decode_files(&files),
-                &mut open_part.sink,
-            );
+            let events = decode_files(&files);
+            let reading = files_reading(files.span_ns, &events);
+            open_part.timeline.feed_reading(&reading, &mut open_part.sink);
         }
         Some(Err(error)) => {
             let now_ns = mono_ns() as u64;

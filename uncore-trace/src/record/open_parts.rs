@@ -14,7 +14,7 @@ use super::live_part_space::{LivePartSpace, is_large};
 use super::open_part::{CommonState, Draft, OpenPart};
 use super::rotate::Rotation;
 use super::side_sources::SideSources;
-use crate::assemble::Ledger;
+use crate::assemble::{Ledger, SourceReading};
 use crate::clock::mono_ns;
 use crate::confine::ThreadNeeds;
 use crate::drain::DrainedRecord;
@@ -86,6 +86,13 @@ impl OpenParts {
             next_part.timeline.feed_record(record.clone(), &mut next_part.sink);
         }
         self.live.timeline.feed_record(record, &mut self.live.sink);
+    }
+
+    /// Gives a reading of a source beside the rings to all parts that take records.
+    pub(super) fn feed_reading(&mut self, reading: &impl SourceReading) {
+        for open_part in self.oldest_first() {
+            open_part.timeline.feed_reading(reading, &mut open_part.sink);
+        }
     }
 
     /// The ledger for a loss at `time_ns`.

@@ -142,9 +142,7 @@ impl PodThread {
 impl SideSource for PodThread {
     fn poll(&mut self, state: &mut RecorderState<'_>) -> Result<()> {
         for answer in self.answers.try_iter() {
-            for open_part in state.open_parts.oldest_first() {
-                open_part.timeline.feed_assignments(&answer, &mut open_part.sink);
-            }
+            state.open_parts.feed_reading(&answer);
             if let Err(why) = &answer.list {
                 state.note_loss(Cause::HolderUnseen, answer.time_ns, why);
             }
@@ -156,7 +154,7 @@ impl SideSource for PodThread {
     /// Devices stay assigned from part to part.
     fn seed_part(&mut self, _session: &Session, open_part: &mut OpenPart) {
         let Some(answer) = &self.last_answer else { return };
-        open_part.timeline.feed_assignments(answer, &mut open_part.sink);
+        open_part.timeline.feed_reading(answer, &mut open_part.sink);
         if let Err(why) = &answer.list {
             let ledger = &mut open_part.timeline.ledger;
             ledger.add_explained(Cause::HolderUnseen, mono_ns() as u64, None, why);

@@ -31,9 +31,7 @@ impl RecorderState<'_> {
     pub(super) fn read_statistics(&mut self, now_ns: u64) {
         if !self.session.statistics().is_empty() {
             let sampled = self.session.statistics().read(now_ns);
-            for open_part in self.open_parts.oldest_first() {
-                open_part.timeline.feed_statistics(&sampled);
-            }
+            self.open_parts.feed_reading(&sampled);
         }
     }
 

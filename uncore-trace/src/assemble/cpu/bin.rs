@@ -1,5 +1,6 @@
 //! One bin of a CPU: how its time is divided when it is closed.
 
+use crate::assemble::span::proportion;
 use crate::drain::{CpuContext, IrqTime, TaskSlot};
 
 /// Who used a CPU within one bin.
@@ -122,15 +123,6 @@ impl OpenBin {
 fn scale_irqs(irqs: &mut [IrqTime], to_ns: u64, from_ns: u64) {
     for irq in irqs {
         irq.ns = proportion(to_ns, irq.ns, from_ns);
-    }
-}
-
-/// `whole` x `numerator` / `denominator`, rounded down.
-pub(super) fn proportion(whole: u64, numerator: u64, denominator: u64) -> u64 {
-    if denominator == 0 {
-        0
-    } else {
-        (u128::from(whole) * u128::from(numerator) / u128::from(denominator)) as u64
     }
 }
 

@@ -1,7 +1,6 @@
 //! Interrupts that cross the end of a bin.
 
-use super::bin::proportion;
-use crate::assemble::span::TimeSpan;
+use crate::assemble::span::{TimeSpan, proportion};
 use crate::drain::IrqTime;
 
 /// Interrupts of one kind that crossed the end of a bin: how much of each lies in which bin is not

@@ -28,9 +28,7 @@ pub(in super::super) fn prepare_source<'a>(
 impl SideSource for AccountThread {
     fn poll(&mut self, state: &mut RecorderState<'_>) -> Result<()> {
         for (reading, unread) in self.take_readings() {
-            for open_part in state.open_parts.oldest_first() {
-                open_part.timeline.feed_accounts(&reading);
-            }
+            state.open_parts.feed_reading(&reading);
             for why in unread {
                 state.note_loss(Cause::AccountUnread, reading.time_ns, &why);
             }

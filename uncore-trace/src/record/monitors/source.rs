@@ -28,9 +28,7 @@ pub(in super::super) fn prepare_source<'a>(
 impl SideSource for MonitorThread {
     fn poll(&mut self, state: &mut RecorderState<'_>) -> Result<()> {
         for reading in self.take_readings() {
-            for open_part in state.open_parts.oldest_first() {
-                open_part.timeline.feed_monitors(&reading);
-            }
+            state.open_parts.feed_reading(&reading);
             for lost in &reading.lost {
                 state.open_parts.ledger_at(lost.time_ns).add_monitor_loss(lost);
             }
