@@ -15,7 +15,8 @@ use anyhow::{Context as _, Result};
 use fastrand::Rng;
 use uncore_trace::assemble::{Setup, Sink, Timeline};
 use uncore_trace::attribute::{
-    self, Attributor, Choice, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
+    self, Attributor, Choice, CoreSiblings, Effort, MIN_SHARE, Methods, RecordingFacts,
+    order_counters,
 };
 use uncore_trace::clock::Snapshot;
 use uncore_trace::count::Count;
@@ -431,6 +432,7 @@ fn record_machine(
         start_tick: START,
         clock,
         origin: &sink.origin,
+        siblings: &CoreSiblings::default(),
         threads: attribute::available_threads(),
     });
     let setup = Setup {

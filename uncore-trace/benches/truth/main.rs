@@ -22,7 +22,7 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use uncore_trace::attribute::{
-    Attributor, Choice, Effort, Methods, RecordingFacts, order_counters,
+    Attributor, Choice, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
 };
 use uncore_trace::clock::Snapshot;
 use uncore_trace::entries::{LogConsumer as _, LogEntry};
@@ -209,6 +209,7 @@ fn score_method(
         start_tick: start,
         clock,
         origin: &RecordingOrigin::from_metadata(&pairs),
+        siblings: &CoreSiblings::default(),
         threads: 1,
     });
     for tenant in 0..tenants {

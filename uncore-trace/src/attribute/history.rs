@@ -17,10 +17,12 @@ use super::cgroups::cgroup_of_owner;
 use super::columns::{self, BASELINE, RateColumns, SHARED_NEAR};
 use super::port_confidence::PortConfidence;
 use super::predictor::Predictor;
+use super::sibling_cost::{ContrastSums, SiblingCost};
 use super::solve::SquareMatrix;
 use super::sums::{Design, UseRow, sum_by_slot};
 use super::symmetric::{RowBatch, SymmetricMatrix};
 use super::traffic_source::TrafficSource;
+use super::use_entry::UseEntry;
 use crate::entries::Owner;
 
 /// Forgetting factor of a source's use, per review of 100 ms: the memory is about 10 s.
@@ -48,17 +50,6 @@ pub(super) const LONG_BLOCK_LEN: u64 = 5;
 
 /// Number of long blocks before and after one from which its rates are corrected.
 const LONG_BLOCKS_AROUND: u64 = 4;
-
-/// The use of a source in a tick.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct UseEntry {
-    /// Number of the source.
-    pub source: u32,
-    /// The slot of its column.
-    pub slot: u16,
-    /// The amount.
-    pub amount: f32,
-}
 
 /// The state of a source.
 #[derive(Clone, Debug)]
@@ -146,7 +137,7 @@ impl Histories {
         is_complete: bool,
     ) {
         let Some(history) = &mut self.ports else { return };
-        history.push_amounts(tick, used.into_iter());
+        history.push_amounts(tick, used.into_iter().map(|(source, bytes)| (source, bytes, 0.0)));
         if !is_complete {
             history.mark_incomplete();
         }
@@ -264,6 +255,10 @@ pub struct History {
     total_use: f64,
     design: Design,
     blocks: VecDeque<Block>,
+    /// What a busy sibling thread costs, and the time beside one in the tick that comes next, ns by
+    /// source, sorted.
+    sibling_cost: SiblingCost,
+    next_beside_busy: Vec<(TrafficSource, u64)>,
     shared: Mutex<SharedSums>,
 }
 
@@ -327,6 +322,8 @@ impl History {
             total_use: 0.0,
             design: Design::default(),
             blocks: VecDeque::new(),
+            sibling_cost: SiblingCost::default(),
+            next_beside_busy: Vec::new(),
             shared: Mutex::default(),
         }
     }
@@ -388,7 +385,12 @@ impl History {
         let states = &self.source_states;
         let make_entry = |(source, amount): (TrafficSource, f64)| {
             let state = states.get(&source).filter(|_| amount > 0.0)?;
-            Some(UseEntry { source: state.number, slot: state.slot, amount: amount as f32 })
+            Some(UseEntry {
+                source: state.number,
+                slot: state.slot,
+                amount: amount as f32,
+                beside_busy: 0.0,
+            })
         };
         let row: Box<[UseEntry]> = use_by_source.filter_map(make_entry).collect();
         let Some(index) = tick.checked_sub(self.first_tick).map(|offset| offset as usize) else {
@@ -420,15 +422,37 @@ impl History {
         let explains = |(candidate, _): &&(TrafficSource, u64)| {
             explains_idle || candidate.owner != Owner::Idle
         };
-        let amount = |&(source, amount): &(TrafficSource, u64)| (source, amount as f64 * unit);
+        let beside_busy = std::mem::take(&mut self.next_beside_busy);
+        let cost = self.sibling_cost.cost();
+        let amount = |&(source, amount): &(TrafficSource, u64)| {
+            let found = beside_busy.binary_search_by_key(&source, |(beside, _)| *beside);
+            let beside = found.map_or(0.0, |index| beside_busy[index].1 as f64 * unit);
+            (source, amount as f64 * unit - cost * beside, beside)
+        };
         self.push_amounts(tick, use_by_source.iter().filter(explains).map(amount));
     }
 
-    /// Adds a tick: amounts by source, each source at most once.
+    /// Sets the time beside a busy sibling in the tick that comes next, ns by source, sorted.
+    pub(super) fn set_beside_busy(&mut self, times: &[(TrafficSource, u64)]) {
+        self.next_beside_busy.clear();
+        self.next_beside_busy.extend_from_slice(times);
+    }
+
+    /// Improves the cost of a busy sibling by what all counters have learnt of it.
+    pub(super) fn update_sibling_cost(&mut self, sums: impl Iterator<Item = ContrastSums>) {
+        self.sibling_cost.update_cost(sums);
+    }
+
+    /// What a busy sibling costs.
+    pub(super) const fn sibling_cost(&self) -> &SiblingCost {
+        &self.sibling_cost
+    }
+
+    /// Adds a tick: amounts, and those beside a busy sibling, by source, each source at most once.
     fn push_amounts(
         &mut self,
         tick: u64,
-        use_by_source: impl Iterator<Item = (TrafficSource, f64)>,
+        use_by_source: impl Iterator<Item = (TrafficSource, f64, f64)>,
     ) {
         if self.rows.is_empty() {
             (self.first_tick, self.review_end_tick) = (tick, tick);
@@ -438,8 +462,9 @@ impl History {
             self.rows.push_back(Box::default());
             self.rows_by_slot.push_back(sum_entries_by_slot(&[]));
         }
-        let positive = use_by_source.filter(|(_, amount)| *amount > 0.0);
-        let row = positive.map(|(source, amount)| self.record_use(tick, source, amount));
+        let positive = use_by_source.filter(|(_, amount, _)| *amount > 0.0);
+        let row = positive
+            .map(|(source, amount, beside)| self.record_use(tick, source, (amount, beside)));
         let row: Box<[UseEntry]> = row.collect();
         self.rows_by_slot.push_back(sum_entries_by_slot(&row));
         self.rows.push_back(row);
@@ -461,7 +486,12 @@ impl History {
         self.blind_ticks.get(index).is_some_and(|tick| ticks.contains(tick))
     }
 
-    fn record_use(&mut self, tick: u64, source: TrafficSource, amount: f64) -> UseEntry {
+    fn record_use(
+        &mut self,
+        tick: u64,
+        source: TrafficSource,
+        (amount, beside_busy): (f64, f64),
+    ) -> UseEntry {
         let (next_number, sources, columns) =
             (&mut self.next_source, &mut self.sources, &self.columns);
         let state = self.source_states.entry(source).or_insert_with(|| {
@@ -484,7 +514,12 @@ impl History {
         state.recent_use += amount;
         state.last_tick = tick;
         state.moments.add_tick(tick, amount);
-        UseEntry { source: state.number, slot: state.slot, amount: amount as f32 }
+        UseEntry {
+            source: state.number,
+            slot: state.slot,
+            amount: amount as f32,
+            beside_busy: beside_busy as f32,
+        }
     }
 
     /// Assigns columns to the sources with the largest use, and sums up the ticks since the last
@@ -504,6 +539,7 @@ impl History {
             (self.first_tick, self.last_tick()),
         ) {
             self.design.clear_slot(usize::from(slot));
+            self.sibling_cost.clear_slot(usize::from(slot));
             self.blocks
                 .iter_mut()
                 .for_each(|block| block.products.clear_row_and_column(usize::from(slot)));
@@ -526,6 +562,9 @@ impl History {
             }
             if has_moved {
                 self.rows_by_slot[index] = sum_entries_by_slot(&self.rows[index]);
+            }
+            if self.predictor == Predictor::Time {
+                self.sibling_cost.add_tick(&self.rows[index]);
             }
             let row = Arc::clone(&self.rows_by_slot[index]);
             let size = self.design.next_relative_size(&row);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::core_siblings::CoreSiblings;
 use super::methods::Methods;
 use super::traffic_source::TrafficSource;
 use crate::discover::CpuList;
@@ -49,6 +50,9 @@ pub(super) struct TickUse {
     pub tick: u64,
     /// Time by source, sorted, ns, for each set of CPUs; empty if no method learns from the set.
     pub times: Vec<Vec<(TrafficSource, u64)>>,
+    /// The part of these times in which a sibling thread was busy, likewise; empty for sets none of
+    /// whose CPUs has a sibling.
+    pub beside_busy: Vec<Vec<(TrafficSource, u64)>>,
 }
 
 /// The window that is being filled.
@@ -59,6 +63,9 @@ pub(super) struct CpuUsage {
     tick: Vec<Option<HashMap<TrafficSource, u64>>>,
     ticks: Vec<TickUse>,
     by_cpu: BTreeMap<u32, HashMap<Owner, u64>>,
+    siblings: CoreSiblings,
+    /// The current tick of the CPUs that have siblings.
+    tick_by_cpu: BTreeMap<u32, Vec<(Owner, u64)>>,
 }
 
 /// The distinct sets of CPUs that the plan's counters see, in the order of their first use, and for
@@ -96,7 +103,7 @@ pub(super) fn sets_with_learners(
 
 impl CpuUsage {
     /// An empty window. `learnt` says which sets methods learn from.
-    pub(super) fn new(sets: Vec<CpuSet>, learnt: &[bool]) -> Self {
+    pub(super) fn new(sets: Vec<CpuSet>, learnt: &[bool], siblings: CoreSiblings) -> Self {
         let any = learnt.contains(&true);
         let tick = learnt.iter().map(|learnt| learnt.then(HashMap::new));
         Self {
@@ -104,6 +111,8 @@ impl CpuUsage {
             ticks: Vec::new(),
             by_cpu: BTreeMap::new(),
             sets,
+            siblings: if any { siblings } else { CoreSiblings::default() },
+            tick_by_cpu: BTreeMap::new(),
         }
     }
 
@@ -112,6 +121,9 @@ impl CpuUsage {
         let use_of = self.by_cpu.entry(cpu).or_default();
         for &(owner, ns) in use_by_owner {
             *use_of.entry(owner).or_default() += ns;
+        }
+        if !self.siblings.siblings_of(cpu).is_empty() {
+            self.tick_by_cpu.entry(cpu).or_default().extend_from_slice(use_by_owner);
         }
         for (tick, set) in self.tick.iter_mut().zip(&self.sets) {
             let Some(tick) = tick else { continue };
@@ -133,7 +145,49 @@ impl CpuUsage {
             times
         });
         let times = times.collect();
-        self.ticks.push(TickUse { tick, times });
+        let beside_busy = self.take_beside_busy();
+        self.ticks.push(TickUse { tick, times, beside_busy });
+    }
+
+    /// The time of the current tick beside a busy sibling, by source, sorted, for each set of CPUs.
+    /// Who ran at the same moment is not known within a tick: the time counts in the proportion in
+    /// which the siblings were busy.
+    fn take_beside_busy(&mut self) -> Vec<Vec<(TrafficSource, u64)>> {
+        if self.siblings.is_empty() {
+            return Vec::new();
+        }
+        let busy_fraction = |cpu: &u32| {
+            let used = self.tick_by_cpu.get(cpu).map_or(&[][..], Vec::as_slice);
+            let all: u64 = used.iter().map(|(_, ns)| ns).sum();
+            let idle: u64 =
+                used.iter().filter(|(owner, _)| *owner == Owner::Idle).map(|(_, ns)| ns).sum();
+            if all > 0 { (all - idle) as f64 / all as f64 } else { 0.0 }
+        };
+        let fractions: BTreeMap<u32, f64> =
+            self.tick_by_cpu.keys().map(|cpu| (*cpu, busy_fraction(cpu))).collect();
+        let of_set = |(tick, set): (&Option<HashMap<TrafficSource, u64>>, &CpuSet)| {
+            let mut sums: HashMap<TrafficSource, f64> = HashMap::new();
+            if tick.is_none() {
+                return Vec::new();
+            }
+            for (cpu, used) in &self.tick_by_cpu {
+                let Some(is_far) = set.is_far(*cpu) else { continue };
+                let siblings = self.siblings.siblings_of(*cpu);
+                let busy: f64 = siblings.iter().filter_map(|sibling| fractions.get(sibling)).sum();
+                let fraction = busy / siblings.len() as f64;
+                for (owner, ns) in used.iter().filter(|(owner, _)| *owner != Owner::Idle) {
+                    *sums.entry(TrafficSource { owner: *owner, is_far }).or_default() +=
+                        *ns as f64 * fraction;
+                }
+            }
+            let mut sums: Vec<_> =
+                sums.into_iter().map(|(source, ns)| (source, ns as u64)).collect();
+            sums.sort_unstable();
+            sums
+        };
+        let beside_busy: Vec<_> = self.tick.iter().zip(&self.sets).map(of_set).collect();
+        self.tick_by_cpu.values_mut().for_each(Vec::clear);
+        beside_busy
     }
 
     /// The ticks since the last call.
@@ -168,11 +222,34 @@ impl CpuUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discover::cpus::CpuLocation;
+
+    #[test]
+    fn time_beside_a_busy_sibling_is_known() {
+        // CPUs 0 and 1 share a core, and CPU 2 has one for itself.
+        let location = |core| CpuLocation { core: Some(core), ..CpuLocation::default() };
+        let locations = [(0, location(0)), (1, location(0)), (2, location(1))];
+        let siblings = CoreSiblings::from_locations(&locations.into_iter().collect());
+        let set = CpuSet { cpus: (0..3).collect(), far: CpuList::default() };
+        let mut usage = CpuUsage::new(vec![set], &[true], siblings);
+        usage.add_use(0, &[(Owner::Irq(1), 1000)]);
+        usage.add_use(1, &[(Owner::Irq(2), 250), (Owner::Idle, 750)]);
+        usage.add_use(2, &[(Owner::Irq(1), 1000)]);
+        usage.end_tick(1);
+        // The sibling of CPU 0 is idle in the next tick.
+        usage.add_use(0, &[(Owner::Irq(1), 1000)]);
+        usage.end_tick(2);
+        let source = |number| TrafficSource { owner: Owner::Irq(number), is_far: false };
+        let ticks = usage.take_ticks();
+        assert_eq!(ticks[0].times[0].iter().find(|use_of| use_of.0 == source(1)).unwrap().1, 2000);
+        assert_eq!(ticks[0].beside_busy, [vec![(source(1), 250), (source(2), 250)]]);
+        assert_eq!(ticks[1].beside_busy, [vec![(source(1), 0)]]);
+    }
 
     #[test]
     fn time_on_far_cpus_counts_for_less_and_on_others_for_nothing() {
         let set = CpuSet { cpus: (0..2).chain([4]).collect(), far: [4].into_iter().collect() };
-        let mut usage = CpuUsage::new(vec![set], &[true]);
+        let mut usage = CpuUsage::new(vec![set], &[true], CoreSiblings::default());
         for cpu in [0, 1, 2, 4] {
             usage.add_use(cpu, &[(Owner::Irq(1), 100), (Owner::Idle, 300)]);
         }

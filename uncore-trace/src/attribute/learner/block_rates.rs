@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::super::columns::BASELINE;
 use super::super::history::{History, LONG_BLOCK_LEN};
 use super::super::predictor::Predictor;
 use super::super::solve::{SquareMatrix, conjugate_gradient, dot_product};
@@ -99,6 +100,11 @@ impl PriorScales {
     pub(super) fn new(predictor: Predictor) -> Self {
         Self(STAGES.each_ref().map(|stage| stage.min_prior_sd(predictor)))
     }
+
+    /// The prior variance of a rate around the learnt one.
+    pub(super) fn variance(&self) -> f64 {
+        self.0.iter().map(|sd| sd * sd).sum()
+    }
 }
 
 /// The rates in a block.
@@ -152,7 +158,7 @@ impl BlockRates {
         prior_scales: &PriorScales,
     ) -> Self {
         let rates = solution.rates.clone();
-        let momentary = prior_scales.0.iter().map(|spread| spread * spread).sum();
+        let momentary = prior_scales.variance();
         let variance =
             relative_variances(number, solution, &rates, &vec![momentary; rates.len()], history);
         // No block follows it whose slow rates are the same.
@@ -206,6 +212,25 @@ impl BlockRates {
         let (rates, momentary_variance) = correct_stage(2, &fast_rates);
         let variance = relative_variances(number, solution, &rates, &momentary_variance, history);
         Self { number, long_block: (long_number, slow_rates), rates, variance }
+    }
+}
+
+impl BlockRates {
+    /// By column without the baseline: its expected part of the block, and the relative correction
+    /// of its rate.
+    pub(super) fn corrections<'a>(
+        &'a self,
+        solution: &'a RateSolution,
+        history: &'a History,
+    ) -> impl Iterator<Item = (f64, f64)> + Clone + 'a {
+        let block = history.block(self.number);
+        solution.active_slots.iter().filter(|slot| **slot != usize::from(BASELINE)).filter_map(
+            move |slot| {
+                let amount = f64::from(*block?.products.row(*slot).first()?);
+                let (learnt, rate) = (solution.rates.get(*slot)?, self.rates.get(*slot)?);
+                (*learnt > 0.0).then(|| (amount * learnt, rate / learnt - 1.0))
+            },
+        )
     }
 }
 

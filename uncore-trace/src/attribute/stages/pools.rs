@@ -89,7 +89,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::rc::Rc;
 
-    use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order_counters};
+    use crate::attribute::{
+        Attributor, Choice, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
+    };
     use crate::clock::Snapshot;
     use crate::entries::{
         CounterReading, CounterValue, DeviceTransfer, LogConsumer as _, LogEntry, Owner,
@@ -135,6 +137,7 @@ mod tests {
             start_tick: 10,
             clock: Snapshot { mono_ns: 0, wall_ns: 0 },
             origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
+            siblings: &CoreSiblings::default(),
             threads: 1,
         });
         let mut rows = fabric::Builder::default();
