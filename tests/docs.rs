@@ -15,7 +15,8 @@ use uncore_trace::cmd::Command;
 const README_LINES: usize = 120;
 
 /// Directories to which relative paths in backticks may refer, beside the document's own.
-const BASES: [&str; 4] = ["", "uncore-trace/src", "uncore-trace-ebpf/src", "xtask/src"];
+const BASES: [&str; 5] =
+    ["", "uncore-trace/src", "uncore-trace-recording/src", "uncore-trace-ebpf/src", "xtask/src"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()

@@ -1,4 +1,4 @@
-"""Verifies the digests of a file of a recording, as the program does (`uncore-trace/src/tables/digest.rs`).
+"""Verifies the digests of a file of a recording, as the program does (`uncore-trace-recording/src/tables/digest.rs`).
 
 Every byte of a file is covered: the footer by its own digest, and the bytes of each row group by one in the footer.
 They protect against faults of disks, memory and copying, and not against who changes a file on purpose.
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-#: Largest footer that is read, bytes, as in `uncore-trace/src/bounds.rs`.
+#: Largest footer that is read, bytes, as in `uncore-trace-recording/src/bounds.rs`.
 _FOOTER = 64 << 20
 #: Bytes read at a time.
 _CHUNK = 1 << 20

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use uncore_trace::tables::mode::FileMode;
+use uncore_trace_recording::tables::mode::FileMode;
 
 /// Counts since the start of the process. The waiting files are those of the last scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use uncore_trace::bounds;
-use uncore_trace::tables::mode::FileMode;
-use uncore_trace::tables::upload_journal::{JOURNAL, Stamp, line, parse_journal};
+use uncore_trace_recording::bounds;
+use uncore_trace_recording::tables::mode::FileMode;
+use uncore_trace_recording::tables::upload_journal::{JOURNAL, Stamp, line, parse_journal};
 
 use crate::tree::CompleteFile;
 

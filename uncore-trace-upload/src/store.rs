@@ -23,7 +23,7 @@ use object_store::path::Path;
 use object_store::{ClientConfigKey, ObjectStore, ObjectStoreExt as _, PutMode, RetryConfig};
 use tokio::time::timeout;
 
-use uncore_trace::config::UploadConfig;
+use uncore_trace_recording::config::UploadConfig;
 
 use crate::answers::{Connector, Largest};
 

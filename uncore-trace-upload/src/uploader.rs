@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use uncore_trace::config::UploadConfig;
-use uncore_trace::confine;
-use uncore_trace::signals::Signals;
-use uncore_trace::tables::lock::{self, Lock, LockingCommand};
-use uncore_trace::tables::mode::FileMode;
+use uncore_trace_recording::config::UploadConfig;
+use uncore_trace_recording::confine;
+use uncore_trace_recording::signals::Signals;
+use uncore_trace_recording::tables::lock::{self, Lock, LockingCommand};
+use uncore_trace_recording::tables::mode::FileMode;
 
 use crate::figures::UploadFigures;
 use crate::needs;

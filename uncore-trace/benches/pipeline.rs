@@ -15,8 +15,9 @@ use anyhow::{Context as _, Result};
 use fastrand::Rng;
 use uncore_trace::assemble::{Setup, Sink, Timeline};
 use uncore_trace::attribute::{
-    self, Attributor, Choice, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
+    self, Attributor, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
 };
+use uncore_trace::choice::MethodChoice;
 use uncore_trace::clock::Snapshot;
 use uncore_trace::count::Count;
 use uncore_trace::discover::CgroupMounts;
@@ -290,7 +291,7 @@ fn main() -> Result<()> {
         seconds: number(seconds)?,
         rows: kept.map_or(Ok(u64::MAX), |(rows, _)| number(rows))?,
     };
-    let method = if method == "auto" { Choice::Auto } else { Choice::Residency };
+    let method = if method == "auto" { MethodChoice::Auto } else { MethodChoice::Residency };
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let run = kept.map_or_else(|| dir.path().join("run"), |(_, dir)| PathBuf::from(dir));
     let (begin, before_s) = (Instant::now(), process_s());
@@ -406,7 +407,7 @@ struct BenchRecording {
 /// Records into a dataset. With a speed, records come so many times as fast as those of a machine.
 fn record_machine(
     size: MachineSize,
-    method: Choice,
+    method: MethodChoice,
     speed: Option<f64>,
     run: &Path,
 ) -> Result<BenchRecording> {

@@ -13,8 +13,8 @@ use reqwest::header::{
     CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT,
 };
 use reqwest::{Client, Response, StatusCode, Url, redirect};
-use uncore_trace::bounds;
-use uncore_trace::otlp::{self, PartialSuccess, Status};
+use uncore_trace_recording::bounds;
+use uncore_trace_recording::otlp::{self, PartialSuccess, Status};
 
 use super::agent::{innermost_cause, read_bounded};
 use super::settings::PushSettings;

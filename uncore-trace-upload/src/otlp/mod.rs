@@ -7,7 +7,7 @@
 //! - Nothing is kept: counters are cumulative, so what a failed request lacked is in the next one.
 //! - A request is repeated only after an answer or an error for which the specification of OTLP
 //!   1.10 allows it, and then with the metrics of that time.
-//! - A request ends after the timeout, and of an answer at most [`uncore_trace::bounds::ANSWER`]
+//! - A request ends after the timeout, and of an answer at most [`uncore_trace_recording::bounds::ANSWER`]
 //!   bytes are read.
 //! - No value of a header is in a message, not even if the collector returns it.
 
@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::time::sleep;
-use uncore_trace::cmd::repeated_warnings::RepeatedWarnings;
-use uncore_trace::config::ListenAddress;
+use uncore_trace_recording::cli::repeated_warnings::RepeatedWarnings;
+use uncore_trace_recording::config::ListenAddress;
 
 use self::agent::AgentClient;
 use self::collector::{Collector, CollectorAnswer};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Url};
-use uncore_trace::bounds;
-use uncore_trace::config::{Config, ListenAddress, OtlpConfig};
+use uncore_trace_recording::bounds;
+use uncore_trace_recording::config::{Config, ListenAddress, OtlpConfig};
 
 use super::environment::{Environment, parse_milliseconds, parse_pairs};
 

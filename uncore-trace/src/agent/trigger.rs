@@ -18,10 +18,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::catalog::Catalog;
-use crate::catalog::suggest::{did_you_mean, list_names};
 use crate::plan::Plan;
-use crate::record::parse_duration;
 use crate::schema::link::Direction;
+use crate::suggest::{did_you_mean, list_names};
+use crate::units::parse_duration;
 use crate::view::links::limit;
 
 pub use self::watch::ConditionWatch;

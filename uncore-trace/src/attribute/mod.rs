@@ -64,7 +64,7 @@ mod tests;
 pub use self::attributor::Attributor;
 pub use self::facts::{RecordingFacts, order_counters};
 pub use self::learner::Effort;
-pub use self::method::{Choice, Method};
+pub use self::method::Method;
 pub use self::methods::Methods;
 pub use self::small_shares::MIN_SHARE;
 pub use self::workers::{available_threads, live_threads};

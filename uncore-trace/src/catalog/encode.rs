@@ -15,9 +15,9 @@ use super::asides::Asides;
 use super::pmu_words::{CACHE, HARDWARE, PmuEvent, PmuWords, WHOLE_WORDS};
 use super::rules::Attempt;
 use super::spec::{ColumnError, Term, TermValue};
-use super::suggest::{did_you_misspell, list_names};
 use crate::discover::event::AliasValue;
 use crate::discover::format::{FormatField, WORDS};
+use crate::suggest::{did_you_misspell, list_names};
 use crate::text::printable;
 
 /// An encoded event.

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use super::pattern::{matches, matches_event};
 use super::pmu_words::{PmuWords, WHOLE_WORDS};
 use super::spec::Term;
-use super::suggest::list_names;
 use crate::discover::Pmu;
 use crate::discover::format::WORDS;
+use crate::suggest::list_names;
 use crate::text::printable;
 
 /// A term that has no effect, or counts nothing, without another one.

@@ -15,6 +15,8 @@ use super::witness::WitnessArgs;
 use crate::agent;
 use crate::agent::trigger::metric_of;
 use crate::catalog::Catalog;
+use crate::cli::messages;
+use crate::config::CONFIG_PATH;
 use crate::config::Config;
 use crate::discover::{self, Machine};
 use crate::plan::misses::WitnessDemand;
@@ -22,9 +24,6 @@ use crate::plan::traffic::plan_traffic;
 use crate::plan::{Plan, PlanRequest};
 use crate::record::{AtSwitch, RecordOptions, buffer_mib};
 use crate::text::count_noun;
-
-/// Default path of the configuration.
-pub(super) const CONFIG: &str = "/etc/uncore-trace/agent.toml";
 
 /// Record continuously, as a configuration file says
 ///
@@ -42,7 +41,7 @@ Examples:
 docs/agent.md explains every key of the configuration.")]
 pub struct Args {
     /// The configuration file (TOML)
-    #[arg(short, long, value_name = "FILE", default_value = CONFIG, help_heading = FILE)]
+    #[arg(short, long, value_name = "FILE", default_value = CONFIG_PATH, help_heading = FILE)]
     config: PathBuf,
 
     #[command(flatten)]
@@ -93,14 +92,14 @@ pub fn run(args: &Args) -> Result<u8> {
         print(&format!("{}: valid; {counters}, {links}, {triggers}\n", args.config.display()))?;
         return Ok(0);
     }
-    super::messages::log_plan_notices(&plan);
-    super::messages::log_as_service();
+    super::log_plan_notices(&plan);
+    messages::log_as_service();
     let mut options = recorder_options(&config, &machine, &plan, catalog.outside);
     options.duration = args.duration;
     let (outcome, lacking) = agent::run(&machine, &plan, &config, &args.config, options)?;
     let is_complete = outcome.losses.is_complete() && lacking.is_none();
     let lists = [outcome.losses.incomplete_text(), outcome.losses.precision_text(), lacking];
-    lists.iter().flatten().for_each(|line| super::messages::print_message(line));
+    lists.iter().flatten().for_each(|line| messages::print_message(line));
     Ok(u8::from(!is_complete))
 }
 

@@ -11,7 +11,8 @@ use super::output::{self, ModeArg, print};
 use super::record::{MOST_LAG, millis, seconds};
 use super::select::to_nanos;
 use super::witness::percent;
-use crate::attribute::{Choice, Effort};
+use crate::attribute::Effort;
+use crate::choice::MethodChoice;
 use crate::replay::{self, Overrides};
 use crate::tables::lock::LockingCommand;
 use crate::tables::reader::Recording;
@@ -54,7 +55,7 @@ pub struct Args {
 
     /// How to divide the counts [default: as the recording did]
     #[arg(long, value_name = "METHOD", help_heading = DIVIDE)]
-    method: Option<Choice>,
+    method: Option<MethodChoice>,
 
     /// Length of a window: a whole number of the recording's ticks [default: as recorded]
     #[arg(short = 'I', long, value_name = "TIME", value_parser = millis, help_heading = DIVIDE)]

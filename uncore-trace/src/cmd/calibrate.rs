@@ -10,8 +10,8 @@ use super::heading::{MEASURE, PRINT};
 use super::output::print;
 use super::record::seconds;
 use super::select::to_nanos;
-use crate::attribute::Choice;
 use crate::calibrate;
+use crate::choice::MethodChoice;
 use crate::confine::ThreadNeeds;
 use crate::discover::calibration::{Calibration, FILE, MeasuredPeak};
 use crate::discover::{self, Machine};
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let path = Path::new("/").join(FILE);
     // The shares are not used, only totals: so the cheapest method.
-    let method = Choice::Residency;
+    let method = MethodChoice::Residency;
     let recording = record::RecordOptions {
         method,
         io: false,

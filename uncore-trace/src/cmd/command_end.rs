@@ -6,7 +6,7 @@
 
 use anyhow::{Error, Result, anyhow};
 
-use super::messages::print_message;
+use crate::cli::messages::print_message;
 use crate::signals::Signals;
 use crate::text::printable;
 use crate::workload::Workload;

@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result, bail};
 
 use super::heading::{FAIL, LINE, PRINT, SPAN};
 use super::host::HostArgs;
-use super::messages::print_message;
 use super::output::{path, print};
 use super::page::save_page;
+use crate::cli::messages::print_message;
 use crate::terminal;
 use crate::text::printable;
 use crate::units;

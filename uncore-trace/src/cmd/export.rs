@@ -9,8 +9,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::heading::{FORMAT, LINE, SPAN, WRITE};
 use super::host::HostArgs;
-use super::messages::{is_broken_pipe, print_message};
 use super::output::{self, ModeArg, print};
+use crate::cli::messages::{is_broken_pipe, print_message};
 use crate::schema::{ALL, TableDef, fabric};
 use crate::tables::output::{CommandOutput, Content};
 use crate::tables::reader::{OpenTable, Recording};

@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use anyhow::{Context as _, Result, bail};
 
 use super::heading::MARK;
-use super::messages::print_message;
 use crate::bounds;
+use crate::cli::messages::print_message;
 use crate::clock::mono_ns;
 use crate::record::marks::send::{MarkAnswer, send_to_recorder};
 use crate::record::marks::wire::{MarkAct, Message, listening_pids};

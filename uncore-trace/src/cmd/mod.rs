@@ -8,22 +8,18 @@ pub mod calibrate;
 pub mod catalog;
 pub mod check;
 pub mod command_end;
-pub mod command_line;
 pub mod completions;
 pub mod cut;
 pub mod diff;
 pub mod doctor;
 pub mod export;
-pub mod heading;
 mod host;
 pub mod list;
 pub mod mark;
-pub mod messages;
-pub mod output;
 mod page;
+pub mod perf_options;
 pub mod record;
 pub mod repair;
-pub mod repeated_warnings;
 pub mod report;
 pub mod rollup;
 mod root;
@@ -38,6 +34,8 @@ mod witness;
 use clap::ArgAction;
 
 use self::heading::OTHER;
+use crate::cli::{heading, output};
+use crate::plan::Plan;
 
 /// Show which tenant used the fabric, when, how much, and how sure that is
 ///
@@ -118,6 +116,16 @@ commands! {
     agent: Agent,
     upload: Upload,
     completions: Completions,
+}
+
+/// Prints what a plan leaves out as warnings, and its notes at level `info`.
+fn log_plan_notices(plan: &Plan) {
+    for warning in &plan.warnings {
+        log::warn!("{warning}");
+    }
+    for note in &plan.notes {
+        log::info!("{note}");
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::heading::{LINE, PRINT, SPAN};
 use super::host::HostArgs;
 use super::output::{path, print};
 use super::page::save_page;
+use crate::cli::messages;
 use crate::tables::reader::Recording;
 use crate::terminal::{self, cells, wrap_words};
 use crate::text::{printable, wrapped};
@@ -243,7 +244,7 @@ pub fn run(args: &Args) -> Result<u8> {
         log::warn!("{line}");
     }
     if let Some(note) = Incomplete::unnamed_cgroups(&recording)? {
-        super::messages::print_message(&note);
+        messages::print_message(&note);
     }
     print(&text)?;
     Ok(0)

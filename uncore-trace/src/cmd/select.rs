@@ -7,10 +7,11 @@ use anyhow::Result;
 use super::catalog::CatalogArgs;
 use super::heading::COUNT;
 use crate::catalog::Catalog;
+use crate::choice::DeclaredCause;
 use crate::discover::Machine;
 use crate::discover::held_functions::SeparateFunctions;
+use crate::plan::PlanRequest;
 use crate::plan::misses::WitnessDemand;
-use crate::plan::{DeclaredCause, PlanRequest};
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]

@@ -14,14 +14,14 @@ use tokio::runtime::Runtime;
 pub use self::args::Args;
 use self::events::{event_label, named_pmus, parse_events};
 use super::command_end;
-use super::messages::{self, is_broken_pipe};
 use super::select::to_nanos;
 use crate::catalog::Catalog;
+use crate::choice::default_tick;
+use crate::cli::messages::{self, is_broken_pipe};
 use crate::discover::{self, CpuList, Machine, name};
 use crate::open::{Counting, Unopened};
 use crate::plan::builtin_events::{DURATION, SYSTEM, USER};
 use crate::plan::{self, Plan, PlanRequest};
-use crate::record::{default_tick, parse_duration};
 use crate::signals::Signals;
 use crate::stat::aggregate::{Grouping, LineSplit};
 use crate::stat::attributed;
@@ -32,6 +32,7 @@ use crate::stat::output::{Format, OutputDestination, OutputStyle, StatOutput};
 use crate::stat::run;
 use crate::stat::table::{RowSelection, StatTable, TimeRows};
 use crate::text::list_few;
+use crate::units::parse_duration;
 use crate::workload::Workload;
 
 /// Number of PMUs in a message.
@@ -68,7 +69,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let catalog = args.select.load_catalog()?;
     let request = args.plan_request(&machine);
     let plan = args.make_plan(&machine, &catalog, &request)?;
-    messages::log_plan_notices(&plan);
+    super::log_plan_notices(&plan);
     let typed = parse_events(&request.events);
     let grouping = Grouping {
         split: args.line_grouping(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, ensure};
 
-use super::declared_cause::{self, DeclaredCause};
+use super::declared_cause;
 use super::io::DevicesBelow;
 use super::links::LinkBuilder;
 use super::plan_notes::{self, by_pmu};
@@ -18,6 +18,7 @@ use crate::catalog::encode::parse_raw;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::family::PmuKind;
 use crate::catalog::source::Cause;
+use crate::choice::DeclaredCause;
 use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;
@@ -209,7 +210,7 @@ impl<'a> Assembly<'a> {
         let family = event.words.family;
         let causes = event
             .possible_causes()
-            .or_else(|| self.declared_cause.map(|declared| [declared.as_cause()].into()));
+            .or_else(|| self.declared_cause.map(|declared| [Cause::from(declared)].into()));
         let per_cpu = event.words.is_per_cpu();
         let exact_by = family.and_then(|known_family| known_family.exact_by(&encoded.event));
         let exact_by = exact_by.filter(|method| per_cpu || *method == ExactBy::Requests);

@@ -7,7 +7,7 @@ use crate::catalog::encode::parse_raw;
 use crate::catalog::family::PmuKind;
 use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::spec::{ColumnError, Term, TermValue, parse_numeric};
-use crate::catalog::suggest::{did_you_misspell, list_names};
+use crate::suggest::{did_you_misspell, list_names};
 use crate::text::printable;
 
 /// perf's event for the length of the measurement. Every row of a recording has that anyway.

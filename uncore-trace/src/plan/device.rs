@@ -17,9 +17,9 @@ use crate::catalog::pattern::matches_event;
 use crate::catalog::pmu_words::{PmuWords, WHOLE_WORDS};
 use crate::catalog::ports::{Locate, PortsRule};
 use crate::catalog::spec::{Term, TermValue};
-use crate::catalog::suggest::{did_you_mean, list_names};
 use crate::discover::pci::{PciAddress, PciFunction};
 use crate::discover::{Machine, Pmu};
+use crate::suggest::{did_you_mean, list_names};
 use crate::text::printable;
 
 /// A part of what a PMU counts.

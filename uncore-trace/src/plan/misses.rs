@@ -23,9 +23,9 @@ use crate::catalog::group::Group;
 use crate::catalog::pmu_words::{PmuEvent, PmuWords};
 use crate::catalog::source::Cause;
 use crate::catalog::spec::{Term, TermValue};
-use crate::catalog::suggest::list_names;
 use crate::catalog::witness::Witness;
 use crate::discover::CpuList;
+use crate::suggest::list_names;
 use crate::text::printable;
 
 /// Whether witnesses are wanted.

@@ -26,9 +26,9 @@ use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::ports::{Locate, PortsRule};
 use crate::catalog::rules::OneValueRule;
 use crate::catalog::source::Cause;
-use crate::catalog::suggest::list_names;
 use crate::discover::held_functions::SeparateFunctions;
 use crate::discover::pci::{PciAddress, PciFunction};
+use crate::suggest::list_names;
 use crate::text::printable;
 
 /// In a note on a function that a PMU cannot select.

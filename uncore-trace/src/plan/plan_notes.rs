@@ -10,8 +10,8 @@ use crate::catalog::budget::{Overcommitted, find_overcommitted};
 use crate::catalog::encode::EncodedEvent;
 use crate::catalog::family::Family;
 use crate::catalog::pmu_words::PmuWords;
-use crate::catalog::suggest::did_you_mean;
 use crate::discover::Machine;
+use crate::suggest::did_you_mean;
 use crate::text::printable;
 
 /// The notes on all events, one line each.

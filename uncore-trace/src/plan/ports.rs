@@ -16,8 +16,8 @@ use super::{Counter, CounterRole, Plan};
 use crate::catalog::family::PmuKind;
 use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::source::Cause;
-use crate::catalog::suggest::list_names;
 use crate::discover::CpuList;
+use crate::suggest::list_names;
 use crate::text::printable;
 
 impl Counter {

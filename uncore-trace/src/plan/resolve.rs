@@ -14,9 +14,9 @@ use crate::catalog::family::Family;
 use crate::catalog::kernels;
 use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::spec::{ColumnError, EventSpec, Term, TermValue};
-use crate::catalog::suggest::{did_you_misspell, list_names};
 use crate::discover::pci::PciAddress;
 use crate::discover::{Machine, Pmu, name};
+use crate::suggest::{did_you_misspell, list_names};
 use crate::text::printable;
 
 /// perf's PMU for such events, which is not the kernel's (`tools/perf/util/tool_pmu.c`, Linux 7.2).

@@ -14,9 +14,9 @@ use crate::catalog::Catalog;
 use crate::catalog::family::PmuKind;
 use crate::catalog::group::Group;
 use crate::catalog::pmu_words::PmuWords;
-use crate::catalog::suggest::list_names;
 use crate::discover::cpus::TopologyLevel;
 use crate::discover::{CpuList, Machine, name};
+use crate::suggest::list_names;
 use crate::text::{list_few, printable};
 
 /// Groups of units that each socket has. A socket may have no root port or no energy counter.

@@ -1,54 +1,16 @@
 //! When a part of a recording ends, and which parts are kept.
 
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 
-use super::args::{RecordOptions, RecorderControl, parse_duration};
+use super::args::{RecordOptions, RecorderControl};
 use crate::confine::ThreadNeeds;
-use crate::tables::series::{PartSeries, is_size, parse_size};
+use crate::tables::series::{PartSeries, Rotate};
 use crate::tables::writer::RecordingTarget;
-
-/// The shortest length of a part. Attribution learns anew in each part.
-const SHORTEST: Duration = Duration::from_secs(1);
-
-/// The smallest size of a part. The files of a dataset without rows take 60 KB.
-const SMALLEST: u64 = 1 << 20;
 
 /// How long to wait before the next try, if a part could not be created.
 const RETRY: Duration = Duration::from_secs(5);
-
-/// When a part ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rotate {
-    /// After this time.
-    After(Duration),
-    /// When this many bytes of it are on disk.
-    Bytes(u64),
-}
-
-impl FromStr for Rotate {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if is_size(text) {
-            let size = parse_size(text)?;
-            if size < SMALLEST {
-                return Err("choose at least 1MiB".to_owned());
-            }
-            return Ok(Self::Bytes(size));
-        }
-        if text.ends_with('M') || text.ends_with('G') {
-            return Err("write a size with its unit, 256MiB, or a time, 1h".to_owned());
-        }
-        let time = parse_duration(text, Duration::from_secs(1))?;
-        if time < SHORTEST {
-            return Err("choose at least 1s".to_owned());
-        }
-        Ok(Self::After(time))
-    }
-}
 
 /// The parts of a rotated recording.
 #[derive(Debug)]
@@ -166,23 +128,5 @@ mod tests {
         rotation.next_target();
         rotation.note_next();
         assert!(!rotation.is_due(begin, 0, &control));
-    }
-
-    #[test]
-    fn a_part_has_a_time_or_a_size() {
-        let of = |text: &str| text.parse::<Rotate>();
-        assert_eq!(of("1h"), Ok(Rotate::After(Duration::from_hours(1))));
-        assert_eq!(of("90"), Ok(Rotate::After(Duration::from_secs(90))));
-        assert_eq!(of("256MiB"), Ok(Rotate::Bytes(256 << 20)));
-        for (wrong, says) in [
-            ("256M", "with its unit"),
-            ("10ms", "at least 1s"),
-            ("4KiB", "at least 1MiB"),
-            ("soon", "with a unit"),
-            ("xB", "no size"),
-        ] {
-            let error = of(wrong).unwrap_err();
-            assert!(error.contains(says), "{wrong}: {error}");
-        }
     }
 }

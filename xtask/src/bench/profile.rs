@@ -44,8 +44,8 @@ for _ in range(100):
 /// Parts of function names of each stage; the first match is used.
 const STAGES: [(&str, &[&str]); 10] = [
     ("tables: merge segments", &["encode::merged", "Partial::merge"]),
-    ("tables: write segments", &["uncore_trace::tables"]),
-    ("rows: into columns", &["uncore_trace::schema", "attribute::rows"]),
+    ("tables: write segments", &["uncore_trace_recording::tables"]),
+    ("rows: into columns", &["uncore_trace_recording::schema", "attribute::rows"]),
     ("attribute: learn", &["attribute::learner", "attribute::history", "attribute::solve"]),
     ("attribute: divide", &["uncore_trace::attribute"]),
     ("assemble: names and cgroups", &["uncore_trace::identity"]),
@@ -187,9 +187,20 @@ mod tests {
             format!("tables \n{}\n", lines.concat())
         };
         let text = [
-            sample(&["intern", "uncore_trace::tables::encode::New::write", "start_thread"]),
-            sample(&["uncore_trace::tables::encode::rows", "uncore_trace::tables::encode::merged"]),
-            sample(&["memmove", "uncore_trace::schema::fabric", "uncore_trace::attribute::x"]),
+            sample(&[
+                "intern",
+                "uncore_trace_recording::tables::encode::New::write",
+                "start_thread",
+            ]),
+            sample(&[
+                "uncore_trace_recording::tables::encode::rows",
+                "uncore_trace_recording::tables::encode::merged",
+            ]),
+            sample(&[
+                "memmove",
+                "uncore_trace_recording::schema::fabric",
+                "uncore_trace::attribute::x",
+            ]),
             sample(&["futex_wait", "clone3"]),
         ];
         let counted = count_samples(&text.concat());

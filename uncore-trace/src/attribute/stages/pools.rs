@@ -89,7 +89,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::rc::Rc;
 
-    use crate::attribute::{Attributor, Choice, Effort, Methods, RecordingFacts, order_counters};
+    use crate::attribute::{Attributor, Effort, Methods, RecordingFacts, order_counters};
+    use crate::choice::MethodChoice;
     use crate::clock::Snapshot;
     use crate::entries::{
         CounterReading, CounterValue, DeviceTransfer, LogConsumer as _, LogEntry, Owner,
@@ -126,7 +127,7 @@ mod tests {
             plan: &plan,
             counters: &order_counters(&plan, |_| false),
             methods: Methods {
-                choice: Choice::Auto,
+                choice: MethodChoice::Auto,
                 io: true,
                 lag_ns: 0,
                 effort: Effort::Live,

@@ -5,10 +5,10 @@ use super::groups;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
-use crate::catalog::suggest::list_names;
 use crate::discover::Machine;
 use crate::plan::resolve::Resolver;
 use crate::plan::traffic::AUTO;
+use crate::suggest::list_names;
 use crate::terminal::cells;
 use crate::text::{list_few, wrapped};
 

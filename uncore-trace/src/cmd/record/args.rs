@@ -11,10 +11,12 @@ use super::super::select::SelectArgs;
 use super::super::trust::TrustArgs;
 use super::super::witness::{WitnessArgs, percent};
 use super::{millis, seconds};
-use crate::attribute::{Choice, MIN_SHARE};
+use crate::attribute::MIN_SHARE;
+use crate::choice::MethodChoice;
 use crate::open::Timer;
-use crate::record::{Rotate, Sampling};
+use crate::record::Sampling;
 use crate::tables::series::Keep;
+use crate::tables::series::Rotate;
 
 const EXAMPLES: &str = "\
 Examples: all traffic that this machine can count, or what its kernel counts,
@@ -150,7 +152,7 @@ pub struct Args {
 
     /// How to divide counts that are not read at every context switch
     #[arg(long, value_name = "METHOD", default_value = "auto", help_heading = DIVIDE)]
-    pub(super) method: Choice,
+    pub(super) method: MethodChoice,
 
     /// Run a canary, a process in a cgroup of its own that moves known numbers of bytes at random
     /// times, and say how many of them it was credited: reads of memory, direct reads of a file in

@@ -9,7 +9,6 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use super::repeated_warnings::RepeatedWarnings;
 use crate::held_messages;
-use crate::plan::Plan;
 use crate::text::printable;
 
 struct Stderr;
@@ -22,16 +21,6 @@ static REPEATS: Mutex<Option<RepeatedWarnings>> = Mutex::new(None);
 pub fn print_message(line: &str) {
     if !held_messages::offer_line(line) {
         writeln!(io::stderr(), "uncore-trace: {line}").unwrap_or_default();
-    }
-}
-
-/// Prints what a plan leaves out as warnings, and its notes at level `info`.
-pub(super) fn log_plan_notices(plan: &Plan) {
-    for warning in &plan.warnings {
-        log::warn!("{warning}");
-    }
-    for note in &plan.notes {
-        log::info!("{note}");
     }
 }
 
@@ -49,7 +38,7 @@ pub fn exit_code(result: anyhow::Result<u8>) -> ExitCode {
 }
 
 /// Whether the reader of the output has closed the pipe, as `head` does.
-pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause
             .downcast_ref::<io::Error>()
@@ -86,7 +75,7 @@ fn unless_repeated(text: String) -> Option<String> {
 }
 
 /// Shows errors only, unless `UNCORE_TRACE_LOG` asks for more.
-pub(super) fn errors_only() {
+pub fn errors_only() {
     if std::env::var_os("UNCORE_TRACE_LOG").is_none() {
         log::set_max_level(LevelFilter::Error);
     }
@@ -94,14 +83,14 @@ pub(super) fn errors_only() {
 
 /// Also shows messages of level `info` from a service, such as a saved file, unless
 /// `UNCORE_TRACE_LOG` asks for something else. From here on, warnings that repeat are left out.
-pub(super) fn log_as_service() {
+pub fn log_as_service() {
     *REPEATS.lock().unwrap_or_else(PoisonError::into_inner) = Some(RepeatedWarnings::default());
     set_verbosity(1);
 }
 
 /// Also shows messages of level `info`, with `count` above 1 of level `debug`, unless
 /// `UNCORE_TRACE_LOG` asks for something else.
-pub(super) fn set_verbosity(count: u8) {
+pub fn set_verbosity(count: u8) {
     if count > 0 && std::env::var_os("UNCORE_TRACE_LOG").is_none() {
         log::set_max_level(if count > 1 { LevelFilter::Debug } else { LevelFilter::Info });
     }

@@ -181,3 +181,21 @@ fn what_was_half_removed_is_removed_and_a_recording_is_no_series() {
     let stream = RecordingTarget::Stream(Box::new(Vec::new()));
     assert!(PartSeries::open(&stream, None, FileMode::default()).is_err());
 }
+
+#[test]
+fn a_part_has_a_time_or_a_size() {
+    let parse = |text: &str| text.parse::<Rotate>();
+    assert_eq!(parse("1h"), Ok(Rotate::After(Duration::from_hours(1))));
+    assert_eq!(parse("90"), Ok(Rotate::After(Duration::from_secs(90))));
+    assert_eq!(parse("256MiB"), Ok(Rotate::Bytes(256 << 20)));
+    for (wrong, says) in [
+        ("256M", "with its unit"),
+        ("10ms", "at least 1s"),
+        ("4KiB", "at least 1MiB"),
+        ("soon", "with a unit"),
+        ("xB", "no size"),
+    ] {
+        let error = parse(wrong).unwrap_err();
+        assert!(error.contains(says), "{wrong}: {error}");
+    }
+}

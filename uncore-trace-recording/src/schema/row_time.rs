@@ -21,6 +21,6 @@ pub enum RowTime {
         /// A column, and its value in the last row for a key.
         last_row: Option<(&'static str, &'static str)>,
     },
-    /// The table has its own rules, see [`crate::cut`].
+    /// The table has its own rules: see the module `cut` of `uncore-trace`.
     Own,
 }

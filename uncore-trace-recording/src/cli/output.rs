@@ -11,7 +11,7 @@ use crate::tables::mode::FileMode;
 
 /// The value of `-o`. A name that begins with `-` is refused: it is nearly always the next option,
 /// because the file name was forgotten. Needs `allow_hyphen_values`.
-pub(super) fn path() -> impl TypedValueParser<Value = PathBuf> {
+pub fn path() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|path| {
         let typed = path.as_os_str().as_encoded_bytes();
         if typed.starts_with(b"-") && typed != b"-" {
@@ -23,7 +23,7 @@ pub(super) fn path() -> impl TypedValueParser<Value = PathBuf> {
 
 /// Permissions of new files.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub(super) struct ModeArg {
+pub struct ModeArg {
     /// Permissions of new files, in octal; directories can be searched by those who can read them
     #[arg(long, value_name = "OCTAL", default_value_t, help_heading = WRITE)]
     pub mode: FileMode,

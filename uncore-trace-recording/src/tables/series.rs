@@ -10,6 +10,7 @@ use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use bytesize::ByteSize;
@@ -23,9 +24,47 @@ use super::{disk, lock, output_path};
 use crate::confine::ThreadNeeds;
 use crate::schema::fabric;
 use crate::schema::origin::RecordingOrigin;
+use crate::units::parse_duration;
 
 /// Ends the name of a part that is being removed; it begins with a dot, so that no glob finds it.
 const REMOVED: &str = ".removed";
+
+/// The shortest length of a part. Attribution learns anew in each part.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// The smallest size of a part. The files of a dataset without rows take 60 KB.
+const SMALLEST: u64 = 1 << 20;
+
+/// When a part ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rotate {
+    /// After this time.
+    After(Duration),
+    /// When this many bytes of it are on disk.
+    Bytes(u64),
+}
+
+impl FromStr for Rotate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if is_size(text) {
+            let size = parse_size(text)?;
+            if size < SMALLEST {
+                return Err("choose at least 1MiB".to_owned());
+            }
+            return Ok(Self::Bytes(size));
+        }
+        if text.ends_with('M') || text.ends_with('G') {
+            return Err("write a size with its unit, 256MiB, or a time, 1h".to_owned());
+        }
+        let time = parse_duration(text, Duration::from_secs(1))?;
+        if time < SHORTEST {
+            return Err("choose at least 1s".to_owned());
+        }
+        Ok(Self::After(time))
+    }
+}
 
 /// Which parts are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use toml::{Table, Value};
 
 use super::value::describe_toml_error;
-use crate::catalog::suggest::{did_you_mean, list_names};
+use crate::suggest::{did_you_mean, list_names};
 use crate::text::printable;
 
 /// The keys of each section; the first section is the top level.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::{Error, anyhow};
 use serde::{Deserialize, Deserializer, de};
 
-use crate::attribute::Choice;
-use crate::catalog::suggest::list_names;
-use crate::record::parse_duration;
+use crate::choice::MethodChoice;
+use crate::suggest::list_names;
 use crate::tables::series;
 use crate::text::toml_error;
+use crate::units::parse_duration;
 
 /// A time with its unit, e.g. `"10ms"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,10 +55,10 @@ pub(super) fn deserialize_word<'de, D: Deserializer<'de>>(
 /// Parses the name of a method.
 pub(super) fn deserialize_choice<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<Choice, D::Error> {
+) -> Result<MethodChoice, D::Error> {
     let text = String::deserialize(deserializer)?;
-    Choice::from_name(&text).ok_or_else(|| {
-        let names = Choice::ALL.iter().map(|choice| choice.name());
+    MethodChoice::from_name(&text).ok_or_else(|| {
+        let names = MethodChoice::ALL.iter().map(|choice| choice.name());
         de::Error::custom(format!("{text:?} is no method: choose {}", list_names(names)))
     })
 }

@@ -34,7 +34,7 @@ impl Snapshot {
     /// This snapshot with the offset of an earlier one, unless the wall clock was set by a
     /// millisecond or more since. Smaller differences are the time that reading takes.
     #[must_use]
-    pub(crate) const fn with_offset_of(self, earlier: Self) -> Self {
+    pub const fn with_offset_of(self, earlier: Self) -> Self {
         let wall_ns = earlier.wall_at(self.mono_ns);
         if wall_ns.abs_diff(self.wall_ns) < 1_000_000 { Self { wall_ns, ..self } } else { self }
     }

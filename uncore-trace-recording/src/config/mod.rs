@@ -19,23 +19,24 @@ use serde::Deserialize;
 use self::otlp::OtlpFile;
 use self::value::{SizeValue, TimeValue};
 
-use crate::attribute::Choice;
 use crate::bounds;
-use crate::plan::DeclaredCause;
-use crate::record::{Rotate, default_tick};
+use crate::choice::{DeclaredCause, MethodChoice, default_tick};
 use crate::schema::rollup::LONGEST_WINDOW_NS;
 use crate::tables::layout::encode_component;
 use crate::tables::mode::FileMode;
-use crate::tables::series::Keep;
+use crate::tables::series::{Keep, Rotate};
 
 pub use self::listen::ListenAddress;
 pub use self::otlp::OtlpConfig;
 
+/// Default path of the configuration.
+pub const CONFIG_PATH: &str = "/etc/uncore-trace/agent.toml";
+
 /// The shortest window of a roll-up.
-pub(crate) const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
+pub const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
 
 /// The longest window of a roll-up.
-pub(crate) const LONGEST_WINDOW: Duration = Duration::from_nanos(LONGEST_WINDOW_NS as u64);
+pub const LONGEST_WINDOW: Duration = Duration::from_nanos(LONGEST_WINDOW_NS as u64);
 
 /// Longest name of a file or directory on common file systems, bytes.
 const NAME_MAX: usize = 255;
@@ -101,7 +102,7 @@ pub struct RecordConfig {
     interval: TimeValue,
     /// Method of attribution, as with `--method`.
     #[serde(deserialize_with = "value::deserialize_choice")]
-    method: Choice,
+    method: MethodChoice,
     /// Who causes what counters of unknown cause count, as with `--cause`.
     pub cause: Option<DeclaredCause>,
     /// Deeper cgroups count towards their ancestor at this depth, as with `--cgroup-depth`.
@@ -118,7 +119,7 @@ impl Default for RecordConfig {
             metrics: Vec::new(),
             tick: TimeValue(Duration::ZERO),
             interval: TimeValue(Duration::from_millis(10)),
-            method: Choice::Auto,
+            method: MethodChoice::Auto,
             cause: None,
             cgroup_depth: None,
             canary: false,
@@ -138,7 +139,7 @@ impl RecordConfig {
     }
 
     /// Method of attribution.
-    pub const fn attribution_method(&self) -> Choice {
+    pub const fn attribution_method(&self) -> MethodChoice {
         self.method
     }
 }

@@ -6,6 +6,7 @@
 //! sheets of links and memory); a number that is not finite is printed as such.
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 /// Prefix steps of counts and bytes.
 const DECIMAL: [(f64, &str); 5] = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
@@ -180,6 +181,23 @@ pub fn unit_identifier(unit: &str) -> String {
     unit.chars().map(plain).collect()
 }
 
+/// Parses a duration with a unit (`10ms`, `2s`, `1m 30s`), or a bare number in units of `bare`.
+///
+/// # Errors
+///
+/// The text is not a duration; the error shows the format.
+pub fn parse_duration(text: &str, bare: Duration) -> Result<Duration, String> {
+    if let Ok(number) = text.parse::<u32>() {
+        return bare.checked_mul(number).ok_or_else(|| format!("{text} is too long"));
+    }
+    if let Ok(number) = text.parse::<f64>() {
+        let seconds = bare.as_secs_f64() * number;
+        return Duration::try_from_secs_f64(seconds).map_err(|error| format!("{text}: {error}"));
+    }
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write it with a unit: 100us, 10ms, 2s, 1m"))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -289,6 +307,22 @@ mod tests {
                 prop_assert!(figure.chars().any(|c| ('1'..='9').contains(&c)), "{figures:?}");
                 prop_assert_eq!(behind(figure), behind(&figures[0]));
             }
+        }
+    }
+
+    #[test]
+    fn bare_numbers_take_the_options_unit() {
+        assert_eq!(parse_duration("10", Duration::from_millis(1)), Ok(Duration::from_millis(10)));
+        assert_eq!(
+            parse_duration("250us", Duration::from_millis(1)),
+            Ok(Duration::from_micros(250))
+        );
+        assert_eq!(parse_duration("0.3", Duration::from_secs(1)), Ok(Duration::from_millis(300)));
+        assert!(
+            parse_duration("soon", Duration::from_millis(1)).unwrap_err().contains("with a unit")
+        );
+        for wrong in ["-5", "-0.5", "nan", "inf", "1e300"] {
+            assert!(parse_duration(wrong, Duration::from_millis(1)).is_err(), "{wrong}");
         }
     }
 }
