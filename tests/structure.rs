@@ -346,22 +346,20 @@ fn hubs_do_not_grow_with_features() {
     }
 }
 
-/// The crates that `[dependencies]` of a package name.
-fn direct_dependencies(package: &str) -> BTreeSet<String> {
-    let manifest =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(package).join("Cargo.toml");
-    let manifest: toml::Table = fs::read_to_string(manifest).unwrap().parse().unwrap();
-    manifest["dependencies"].as_table().unwrap().keys().cloned().collect()
-}
-
 /// The upload has a network and no privileges: code that could use BPF must not be in it.
 #[test]
 fn a_program_that_reads_recordings_links_no_bpf() {
+    let dependencies = |package: &str| -> BTreeSet<String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let manifest = fs::read_to_string(root.join(package).join("Cargo.toml")).unwrap();
+        let manifest: toml::Table = manifest.parse().unwrap();
+        manifest["dependencies"].as_table().unwrap().keys().cloned().collect()
+    };
     let own = |names: &BTreeSet<String>| -> Vec<String> {
         names.iter().filter(|name| name.starts_with("uncore-trace")).cloned().collect()
     };
-    assert_eq!(own(&direct_dependencies("uncore-trace-upload")), ["uncore-trace-recording"]);
-    let recording = direct_dependencies("uncore-trace-recording");
+    assert_eq!(own(&dependencies("uncore-trace-upload")), ["uncore-trace-recording"]);
+    let recording = dependencies("uncore-trace-recording");
     assert!(own(&recording).is_empty(), "{recording:?}");
     assert!(!recording.iter().any(|name| name.starts_with("aya")), "{recording:?}");
 }

@@ -45,6 +45,58 @@ impl Snapshot {
     }
 }
 
+/// The end of a window as rows of a roll-up have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowEnd {
+    /// `CLOCK_REALTIME`, microseconds since 1970.
+    pub ts_us: i64,
+    /// `CLOCK_MONOTONIC`, ns.
+    pub mono_ns: i64,
+}
+
+/// A span of time on one clock: of records (`u64`) or of rows (`i64`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TimeSpan<T = u64> {
+    /// Its begin, ns.
+    pub begin_ns: T,
+    /// Its end, ns.
+    pub end_ns: T,
+}
+
+impl<T> TimeSpan<T> {
+    /// The span between two times.
+    pub const fn new(begin_ns: T, end_ns: T) -> Self {
+        Self { begin_ns, end_ns }
+    }
+}
+
+impl<T: Ord> TimeSpan<T> {
+    /// The shortest span that has both.
+    #[must_use]
+    pub fn hull(self, other: Self) -> Self {
+        Self::new(self.begin_ns.min(other.begin_ns), self.end_ns.max(other.end_ns))
+    }
+
+    /// Whether they have some time in common.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.begin_ns < other.end_ns && other.begin_ns < self.end_ns
+    }
+}
+
+impl TimeSpan {
+    /// Its length, ns.
+    pub const fn len_ns(self) -> u64 {
+        self.end_ns - self.begin_ns
+    }
+}
+
+impl TimeSpan<i64> {
+    /// Its length, ns.
+    pub const fn len_ns(self) -> i64 {
+        self.end_ns.saturating_sub(self.begin_ns)
+    }
+}
+
 /// `CLOCK_MONOTONIC`, ns: the clock of `bpf_ktime_get_ns`.
 pub fn mono_ns() -> i64 {
     timespec_ns(clock_gettime(ClockId::Monotonic))

@@ -235,10 +235,24 @@ pub struct TriggerConfig {
     pub name: String,
     /// The condition; `None`: it serves requests by SIGUSR1 and `POST /trigger`.
     pub when: Option<String>,
-    /// Time before the trigger that is saved.
-    pub span_before: Duration,
-    /// Time after the trigger that is saved.
-    pub span_after: Duration,
+    /// How much time around the moment is saved.
+    pub span_around: SpanAround,
+}
+
+/// Time around a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpanAround {
+    /// Before the moment.
+    pub before: Duration,
+    /// After it.
+    pub after: Duration,
+}
+
+impl SpanAround {
+    /// Both together.
+    pub const fn length(self) -> Duration {
+        self.before.saturating_add(self.after)
+    }
 }
 
 /// `[kept]`: the recordings that triggers save.
@@ -477,7 +491,7 @@ impl Config {
         }
         self.kept_is_apart()?;
         for (index, trigger) in self.triggers.iter().enumerate() {
-            let time = trigger.span_before.saturating_add(trigger.span_after);
+            let time = trigger.span_around.length();
             ensure!(
                 self.ring
                     .as_ref()
@@ -520,9 +534,7 @@ impl Config {
     pub fn scarce_triggers(&self) -> impl Iterator<Item = &TriggerConfig> {
         let guaranteed = self.ring.as_ref().and_then(RingConfig::guaranteed_span);
         let is_scarce = move |trigger: &&TriggerConfig| {
-            guaranteed.is_some_and(|guaranteed_time| {
-                trigger.span_before.saturating_add(trigger.span_after) > guaranteed_time
-            })
+            guaranteed.is_some_and(|guaranteed_time| trigger.span_around.length() > guaranteed_time)
         };
         self.triggers.iter().filter(is_scarce)
     }
@@ -666,7 +678,8 @@ impl TriggerFile {
                 "trigger {name}: {key} is too long: choose at most 1h"
             );
         }
-        Ok(TriggerConfig { name, when, span_before: before.0, span_after: after.0 })
+        let span_around = SpanAround { before: before.0, after: after.0 };
+        Ok(TriggerConfig { name, when, span_around })
     }
 }
 

@@ -22,6 +22,7 @@ use super::mode::FileMode;
 use super::sealed::partial_dir;
 use super::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
 use super::{disk, output_path};
+use crate::clock::WindowEnd;
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 
@@ -104,9 +105,8 @@ impl Hours {
         self
     }
 
-    /// Writes the rows of a window. `ts` is the window's end: wall-clock time in microseconds since
-    /// 1970, and `CLOCK_MONOTONIC` in ns. Returns the file of the previous hour if this is the
-    /// first window of a new one.
+    /// Writes the rows of a window. Returns the file of the previous hour if this is the first
+    /// window of a new one.
     ///
     /// # Errors
     ///
@@ -114,11 +114,12 @@ impl Hours {
     /// into a new file.
     pub fn write(
         &mut self,
-        (ts_us, mono_ns): (i64, i64),
+        end: WindowEnd,
         rows: &RecordBatch,
     ) -> Result<Option<(PathBuf, RecordingSize)>, Unwritten> {
         let count = rows.num_rows() as u64;
-        let dir = self.partition_dir(ts_us).map_err(|error| Unwritten { rows: count, error })?;
+        let dir =
+            self.partition_dir(end.ts_us).map_err(|error| Unwritten { rows: count, error })?;
         let closed = if self.live.as_ref().is_some_and(|live| live.dir != dir) {
             self.finish_hour()
                 .map_err(|unwritten| Unwritten { rows: unwritten.rows + count, ..unwritten })?
@@ -127,9 +128,9 @@ impl Hours {
         };
         let mut live = match self.live.take() {
             Some(live) => live,
-            None => {
-                self.begin_hour(dir, mono_ns).map_err(|error| Unwritten { rows: count, error })?
-            }
+            None => self
+                .begin_hour(dir, end.mono_ns)
+                .map_err(|error| Unwritten { rows: count, error })?,
         };
         let written = live.write(rows);
         written.map_err(|error| Unwritten { rows: live.unsealed + count, error })?;

@@ -9,11 +9,13 @@
 //! spelling. So what a host may write below its own name is never read as another's.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::path::Path;
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, civil};
 
+use crate::clock::TimeSpan;
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 
@@ -89,24 +91,24 @@ impl Partition {
         self.values[3].as_deref().map(decode_component)
     }
 
-    /// The first µs since 1970 of its hour or day and the first after it, if the path says it.
-    pub fn range_us(&self) -> Option<(i64, i64)> {
+    /// The times of its hour or day, µs since 1970, if the path says it.
+    pub fn range_us(&self) -> Option<Range<i64>> {
         let date = self.values[1].as_deref()?.parse::<civil::Date>().ok()?;
         let hour = self.values[2].as_deref().and_then(|hour| hour.parse::<i64>().ok());
         let begin = date.to_zoned(TimeZone::UTC).ok()?.timestamp().as_microsecond();
         Some(match hour {
-            Some(hour) => (begin + hour * HOUR_US, begin + (hour + 1) * HOUR_US),
-            None => (begin, begin + 24 * HOUR_US),
+            Some(hour) => begin + hour * HOUR_US..begin + (hour + 1) * HOUR_US,
+            None => begin..begin + 24 * HOUR_US,
         })
     }
 
-    /// Whether windows that end after the first and not after the second of these times may be in
-    /// it, ns since 1970: several clocks are joined by times that are off by half a window.
-    pub fn may_have(&self, (after_ns, until_ns): (i64, i64)) -> bool {
+    /// Whether windows that end after the begin and not after the end of a span of `CLOCK_REALTIME`
+    /// may be in it: several clocks are joined by times that are off by half a window.
+    pub fn may_have(&self, wall: TimeSpan<i64>) -> bool {
         const SLACK: i64 = rollup::LONGEST_WINDOW_NS / 2;
-        self.range_us().is_none_or(|(begin, end)| {
-            end.saturating_mul(1000).saturating_add(SLACK) > after_ns
-                && begin.saturating_mul(1000).saturating_sub(SLACK) <= until_ns
+        self.range_us().is_none_or(|range| {
+            range.end.saturating_mul(1000).saturating_add(SLACK) > wall.begin_ns
+                && range.start.saturating_mul(1000).saturating_sub(SLACK) <= wall.end_ns
         })
     }
 
@@ -205,10 +207,10 @@ mod tests {
         assert_eq!(whole.host_name().as_deref(), Some("h1"));
         // 2026-11-24 07:00 UTC.
         let hour = 1_795_478_400_000_000 + 7 * HOUR_US;
-        assert_eq!(whole.range_us(), Some((hour, hour + HOUR_US)));
+        assert_eq!(whole.range_us(), Some(hour..hour + HOUR_US));
         let day = Partition::from_path(Path::new("/b/cluster=c/date=2026-11-24"));
         assert_eq!((day.key_depth(), day.host_name()), (2, None));
-        assert_eq!(day.range_us(), Some((hour - 7 * HOUR_US, hour + 17 * HOUR_US)));
+        assert_eq!(day.range_us(), Some(hour - 7 * HOUR_US..hour + 17 * HOUR_US));
         assert_eq!(
             day.child_partition("hour=07")
                 .and_then(|inner| inner.child_partition("host=h1"))

@@ -43,6 +43,7 @@ use super::hour_tree::HourTree;
 use super::layout::{self, Partition};
 use super::names::{parts_of, table_path};
 use super::{disk, sealed};
+use crate::clock::TimeSpan;
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{ROLLUP_VERSION, fabric, metadata, rollup};
 
@@ -88,10 +89,10 @@ struct HourFile {
     set: usize,
     /// What is added to `mono_ns`.
     shift_ns: i64,
-    /// Ends of its first and last window, `CLOCK_MONOTONIC`, ns.
-    ends_ns: (i64, i64),
-    /// The same by the wall clock, ns since 1970.
-    wall_ends_ns: (i64, i64),
+    /// From the end of its first window to that of its last, `CLOCK_MONOTONIC`.
+    mono_ends: TimeSpan<i64>,
+    /// The same, `CLOCK_REALTIME`.
+    wall_ends: TimeSpan<i64>,
 }
 
 /// Whether a directory has files of a roll-up.
@@ -199,8 +200,8 @@ impl RollupReader {
     pub(super) fn time_bounds(&self, column: &str) -> Option<(i64, i64)> {
         let ends = self.hour_files.iter().map(|hour_file| {
             (
-                hour_file.ends_ns.0.saturating_add(hour_file.shift_ns),
-                hour_file.ends_ns.1.saturating_add(hour_file.shift_ns),
+                hour_file.mono_ends.begin_ns.saturating_add(hour_file.shift_ns),
+                hour_file.mono_ends.end_ns.saturating_add(hour_file.shift_ns),
             )
         });
         ends.filter(|_| column == TIME).reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
@@ -246,7 +247,7 @@ impl<'a> RollupOpener<'a> {
 
     /// Whether anything in a directory is wanted.
     fn wants_partition(&mut self, partition: &Partition) -> bool {
-        let mut is_wanted = self.wanted.wall_ns.is_none_or(|span| partition.may_have(span));
+        let mut is_wanted = self.wanted.wall_span.is_none_or(|span| partition.may_have(span));
         if let Some(host) = partition.host_name().filter(|_| is_wanted) {
             is_wanted = self.hosts.has_host(&host);
             self.seen_hosts.insert(host);
@@ -295,7 +296,7 @@ impl<'a> RollupOpener<'a> {
         let allowed = AllowedRows { origin: &file_origin, range_us: partition.range_us() };
         for table in tables.into_iter().filter(|table| table.row_count() > 0) {
             let hour_file = HourFile::new(table, origin, set)?;
-            if self.wanted.wall_ns.is_some_and(|span| !hour_file.may_have(span)) {
+            if self.wanted.wall_span.is_some_and(|span| !hour_file.may_have(span)) {
                 continue;
             }
             if let Some(why) = self.counters.add_file_counters(&hour_file, &allowed)? {
@@ -316,12 +317,12 @@ impl<'a> RollupOpener<'a> {
 
     fn finish_opening(self) -> Result<RollupReader> {
         // Of a time that has no directories no host is known.
-        if self.wanted.wall_ns.is_none() || !self.seen_hosts.is_empty() {
+        if self.wanted.wall_span.is_none() || !self.seen_hosts.is_empty() {
             self.hosts.require_all_matched(self.path, &self.seen_hosts)?;
         }
         let Self { path, hour_files: mut files_by_time, origins, counters, left_out, .. } = self;
         let mut pairs = self.pairs.unwrap_or_default();
-        if files_by_time.is_empty() && left_out.is_empty() && self.wanted.wall_ns.is_some() {
+        if files_by_time.is_empty() && left_out.is_empty() && self.wanted.wall_span.is_some() {
             bail!("{} has no windows in that time", path.display());
         }
         let lengths =
@@ -330,8 +331,9 @@ impl<'a> RollupOpener<'a> {
         if origins.len() > 1 {
             join_clocks(&mut files_by_time, origins.len(), window_ns);
         }
-        files_by_time
-            .sort_by_key(|hour_file| hour_file.ends_ns.0.saturating_add(hour_file.shift_ns));
+        files_by_time.sort_by_key(|hour_file| {
+            hour_file.mono_ends.begin_ns.saturating_add(hour_file.shift_ns)
+        });
         pairs.insert(metadata::INTERVAL_NS.to_owned(), window_ns.to_string());
         pairs.insert(metadata::PLAN.to_owned(), build_plan(&counters, &origins).to_string());
         if let (Some(earliest), Some(latest)) = (files_by_time.first(), files_by_time.last()) {
@@ -340,8 +342,8 @@ impl<'a> RollupOpener<'a> {
                 json!({ "mono_ns": mono_ns, "wall_ns": if origins.len() > 1 { mono_ns } else { wall } })
             };
             let clocks = [
-                clock(earliest, earliest.ends_ns.0, earliest.wall_ends_ns.0),
-                clock(latest, latest.ends_ns.1, latest.wall_ends_ns.1),
+                clock(earliest, earliest.mono_ends.begin_ns, earliest.wall_ends.begin_ns),
+                clock(latest, latest.mono_ends.end_ns, latest.wall_ends.end_ns),
             ];
             pairs.insert(metadata::CLOCKS.to_owned(), json!(clocks).to_string());
         }
@@ -378,8 +380,8 @@ fn join_clocks(hour_files: &mut [HourFile], origins: usize, window_ns: i64) {
     let mut newest: Vec<Option<(i64, i64)>> = vec![None; origins];
     for hour_file in hour_files.iter() {
         let slot = &mut newest[hour_file.origin];
-        if slot.is_none_or(|(end, _)| end <= hour_file.ends_ns.1) {
-            *slot = Some((hour_file.ends_ns.1, hour_file.wall_ends_ns.1));
+        if slot.is_none_or(|(end, _)| end <= hour_file.mono_ends.end_ns) {
+            *slot = Some((hour_file.mono_ends.end_ns, hour_file.wall_ends.end_ns));
         }
     }
     for hour_file in hour_files {
@@ -399,17 +401,18 @@ impl HourFile {
                     table.file_path().display()
                 )
             })?;
-        let wall = (wall.0.saturating_mul(1000), wall.1.saturating_mul(1000));
-        Ok(Self { table, origin, set, shift_ns: 0, ends_ns: ends, wall_ends_ns: wall })
+        let mono_ends = TimeSpan::new(ends.0, ends.1);
+        let wall_ends = TimeSpan::new(wall.0.saturating_mul(1000), wall.1.saturating_mul(1000));
+        Ok(Self { table, origin, set, shift_ns: 0, mono_ends, wall_ends })
     }
 
-    /// Whether it may have windows that end after the first and not after the second of these
-    /// times, ns since 1970.
-    fn may_have(&self, (after_ns, until_ns): (i64, i64)) -> bool {
+    /// Whether it may have windows that end after the begin and not after the end of a span of
+    /// `CLOCK_REALTIME`.
+    fn may_have(&self, wall: TimeSpan<i64>) -> bool {
         let longest = self.table.column_bounds("window_ns").map_or(0, |(_, longest)| longest);
         let slack = longest.clamp(0, rollup::LONGEST_WINDOW_NS) / 2;
-        self.wall_ends_ns.1.saturating_add(slack) > after_ns
-            && self.wall_ends_ns.0.saturating_sub(slack) <= until_ns
+        self.wall_ends.end_ns.saturating_add(slack) > wall.begin_ns
+            && self.wall_ends.begin_ns.saturating_sub(slack) <= wall.end_ns
     }
 }
 

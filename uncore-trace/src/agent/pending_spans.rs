@@ -17,7 +17,7 @@ use super::http::HttpState;
 use super::saved_span::{SavingSpan, SpanToSave};
 use super::trigger::{Condition, ConditionWatch};
 use crate::clock::mono_ns;
-use crate::config::{Config, KeptConfig, RingConfig, TriggerConfig};
+use crate::config::{Config, KeptConfig, RingConfig, SpanAround, TriggerConfig};
 use crate::record::RecorderControl;
 use crate::schema::columns;
 
@@ -25,7 +25,8 @@ use crate::schema::columns;
 const REQUESTED: &str = "asked";
 
 /// Time before and after a request that is saved, if no trigger says how much.
-const REQUESTED_SPAN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(5));
+const REQUESTED_SPAN: SpanAround =
+    SpanAround { before: Duration::from_secs(30), after: Duration::from_secs(5) };
 
 /// A trigger and its state.
 #[derive(Debug)]
@@ -157,10 +158,9 @@ impl SpanSaver {
             return;
         }
         watched.last_asked = Some(Instant::now());
-        let TriggerConfig { name, span_before: before_span, span_after: after_span, .. } =
-            watched.trigger.clone();
+        let TriggerConfig { name, span_around, .. } = watched.trigger.clone();
         log::info!("trigger {name}: the condition came true; the ring will be saved");
-        self.add_due_span(name, true_at_ns, (before_span, after_span));
+        self.add_due_span(name, true_at_ns, span_around);
     }
 
     /// Serves a request to save the newest time span of the ring.
@@ -181,12 +181,7 @@ impl SpanSaver {
         let by_hand = self.triggers.iter().find(|watched| watched.watch.is_none());
         let (name, span_around) = by_hand.map_or_else(
             || (REQUESTED.to_owned(), REQUESTED_SPAN),
-            |manual_trigger| {
-                (
-                    manual_trigger.trigger.name.clone(),
-                    (manual_trigger.trigger.span_before, manual_trigger.trigger.span_after),
-                )
-            },
+            |manual| (manual.trigger.name.clone(), manual.trigger.span_around),
         );
         self.add_due_span(name, mono_ns(), span_around);
     }
@@ -198,15 +193,12 @@ impl SpanSaver {
         );
     }
 
-    fn add_due_span(
-        &mut self,
-        name: String,
-        true_at_ns: i64,
-        (before_span, after_span): (Duration, Duration),
-    ) {
+    fn add_due_span(&mut self, name: String, true_at_ns: i64, span_around: SpanAround) {
         let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        let (begin_ns, end_ns) =
-            (true_at_ns.saturating_sub(ns(before_span)), true_at_ns.saturating_add(ns(after_span)));
+        let (begin_ns, end_ns) = (
+            true_at_ns.saturating_sub(ns(span_around.before)),
+            true_at_ns.saturating_add(ns(span_around.after)),
+        );
         self.due.push(DueSpan { name, begin_ns, end_ns, is_ended: false });
     }
 
@@ -309,7 +301,7 @@ mod tests {
         wishes.add_due_span(
             "a".to_owned(),
             100 * MS,
-            (Duration::from_millis(50), Duration::from_millis(5)),
+            SpanAround { before: Duration::from_millis(50), after: Duration::from_millis(5) },
         );
         // A part that ended before the trigger is finished only now, and a part whose files are
         // lost covers its end.

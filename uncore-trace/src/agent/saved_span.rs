@@ -16,6 +16,7 @@ use std::time::SystemTime;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use jiff::Timestamp;
 
+use crate::cut::WantedTime;
 use crate::tables::mode::FileMode;
 use crate::tables::reader::Recording;
 use crate::tables::writer::CreateOptions;
@@ -152,8 +153,8 @@ fn join_parts(wish: &SpanToSave, linked: &Path, target: &Path) -> Result<()> {
     let recordings: Result<Vec<Recording>> =
         linked_parts.iter().map(|part_path| Recording::open(part_path)).collect();
     let create = CreateOptions { mode: wish.mode, ..CreateOptions::default() };
-    cut::cut_recordings(&recordings?, (Some(wish.begin_ns), Some(wish.end_ns)), target, create)
-        .map(drop)
+    let wanted = WantedTime { from_ns: Some(wish.begin_ns), to_ns: Some(wish.end_ns) };
+    cut::cut_recordings(&recordings?, wanted, target, create).map(drop)
 }
 
 fn list_parts(linked: &Path) -> Result<Vec<PathBuf>> {

@@ -235,9 +235,9 @@ impl TapConsumer {
         if let Some(Err(unwritten)) = written {
             self.count_unwritten(&unwritten);
         }
-        self.agent_metrics.last_window_s = Some(rows.end.0 as f64 / 1e6);
+        self.agent_metrics.last_window_s = Some(rows.end.ts_us as f64 / 1e6);
         if self.config.metrics.is_some() {
-            self.metrics.canary.close_window(rows.end.1);
+            self.metrics.canary.close_window(rows.end.mono_ns);
             self.metrics.add_window(&rows.batch)?;
             self.publish_metrics();
         }

@@ -188,7 +188,7 @@ impl CpuTrack {
     }
 
     fn add_irq_slots(&mut self, irq: IrqRecord) {
-        if let Some((begin_ns, end_ns)) = irq.span {
+        if let Some(TimeSpan { begin_ns, end_ns }) = irq.span {
             self.add_crossing_irq(irq.slots, TimeSpan { begin_ns, end_ns });
         } else if irq.boundary > self.irq_accounted_ns && irq.boundary <= self.stop_ns {
             let bin = self.bin_at(irq.boundary - 1);

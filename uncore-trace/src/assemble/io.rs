@@ -134,7 +134,7 @@ impl IoUse {
     }
 
     fn add_slots(&mut self, io: &IoRecord, names: &mut TaskNames) {
-        let span = io.span.map(|(begin_ns, end_ns)| TimeSpan { begin_ns, end_ns });
+        let span = io.span;
         for slot in &io.slots {
             self.add_slot(slot, io.tick_end_ns, span, names);
         }

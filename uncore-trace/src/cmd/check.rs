@@ -52,13 +52,13 @@ pub struct Args {
 /// Prints the findings; exit code 0 or 1. An error means that the recording cannot be read: exit
 /// code 2.
 pub fn run(args: &Args) -> Result<u8> {
-    let wall_ns = wall_range(args.from.as_ref(), args.to.as_ref());
+    let wall_span = wall_range(args.from.as_ref(), args.to.as_ref());
     let times = args.from.as_ref().or(args.to.as_ref());
     ensure!(
-        times.is_none() || wall_ns.is_some(),
+        times.is_none() || wall_span.is_some(),
         "--from and --to select hours of a roll-up: write times such as 2026-01-31T12:00:00Z"
     );
-    let recording = Recording::open_for_check(&args.path, &args.hosts.rollup_selection(wall_ns))?;
+    let recording = Recording::open_for_check(&args.path, &args.hosts.rollup_selection(wall_span))?;
     ensure!(
         times.is_none() || recording.is_rollup(),
         "{} is no roll-up, and is checked as a whole: leave out --from and --to",

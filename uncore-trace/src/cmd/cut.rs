@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use super::heading::{SPAN, WRITE};
 use super::output::{self, ModeArg, print};
 use crate::cut;
+use crate::cut::WantedTime;
 use crate::tables::lock::LockingCommand;
 use crate::tables::output_path;
 use crate::tables::writer::{CreateOptions, RecordingTarget};
@@ -70,9 +71,11 @@ pub fn run(args: &Args) -> Result<u8> {
     let find_moment = |moment: &Option<TimePoint>, edge| {
         moment.as_ref().map(|moment| moment.resolve_across(&recordings, edge)).transpose()
     };
-    let (begin_ns, end_ns) =
-        (find_moment(&args.from, SpanEdge::Begin)?, find_moment(&args.to, SpanEdge::End)?);
-    if let (Some(begin), Some(end)) = (begin_ns, end_ns)
+    let wanted = WantedTime {
+        from_ns: find_moment(&args.from, SpanEdge::Begin)?,
+        to_ns: find_moment(&args.to, SpanEdge::End)?,
+    };
+    if let (Some(begin), Some(end)) = (wanted.from_ns, wanted.to_ns)
         && begin >= end
     {
         bail!("--to is not after --from: nothing lies between them");
@@ -82,7 +85,7 @@ pub fn run(args: &Args) -> Result<u8> {
         mode: args.permissions.mode,
         command: LockingCommand::Cut,
     };
-    let finished = cut::cut_recordings(&recordings, (begin_ns, end_ns), &target, create)?;
+    let finished = cut::cut_recordings(&recordings, wanted, &target, create)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;
     Ok(0)

@@ -232,7 +232,8 @@ impl ExportJob<'_> {
                     recording,
                     fabric,
                     span,
-                    (args.by, args.top),
+                    args.by,
+                    args.top,
                     &mut *writer,
                 )?;
                 // Nothing is said of a trace that could not be written.

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::heading::HOST;
+use crate::clock::TimeSpan;
 use crate::tables::reader::Recording;
 use crate::tables::rollup::RollupSelection;
 use crate::view::span::{TimePoint, wall_range};
@@ -35,7 +36,7 @@ impl HostArgs {
     }
 
     /// The hosts and the time that are read of a roll-up.
-    pub(super) fn rollup_selection(&self, wall_ns: Option<(i64, i64)>) -> RollupSelection {
-        RollupSelection { hosts: self.hosts.clone(), wall_ns }
+    pub(super) fn rollup_selection(&self, wall_span: Option<TimeSpan<i64>>) -> RollupSelection {
+        RollupSelection { hosts: self.hosts.clone(), wall_span }
     }
 }

@@ -164,10 +164,10 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Plays the recording at `path`.
 fn play_recording(args: &Args, path: &Path) -> Result<()> {
-    let wall_ns = wall_range(args.from.as_ref(), args.to.as_ref());
+    let wall_span = wall_range(args.from.as_ref(), args.to.as_ref());
     let recording = Recording::open_selection(
         path,
-        &RollupSelection { wall_ns, ..RollupSelection::default() },
+        &RollupSelection { wall_span, ..RollupSelection::default() },
     )?;
     // A roll-up has no processes, and is grouped by cgroup.
     let grouping = args.by.or_else(|| recording.is_rollup().then_some(GroupBy::Cgroup));

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::positive_number;
-use crate::clock::Snapshot;
+use super::rows::CutTicks;
+use crate::clock::{Snapshot, TimeSpan};
 use crate::schema::columns::word_column;
 use crate::schema::loss::{self, Cause};
 use crate::schema::{TableDef, columns, fabric, metadata, runtime};
@@ -112,9 +113,20 @@ impl PartToCut {
         Ok(())
     }
 
-    /// Numbers of the ticks that end at these times.
-    pub(super) const fn ticks_between(&self, (begin, end): (i64, i64)) -> (i64, i64) {
-        (begin / self.tick_ns, end / self.tick_ns)
+    /// What the part has of a span.
+    pub(super) fn overlap(&self, span: TimeSpan<i64>) -> TimeSpan<i64> {
+        TimeSpan::new(span.begin_ns.max(self.begin_ns), span.end_ns.min(self.end_ns))
+    }
+
+    /// The ticks of the part that are in a span.
+    pub(super) fn ticks_within(&self, span: TimeSpan<i64>) -> CutTicks {
+        let overlap = self.overlap(span);
+        CutTicks {
+            begin_tick: overlap.begin_ns / self.tick_ns,
+            end_tick: overlap.end_ns / self.tick_ns,
+            is_cut_at_begin: span.begin_ns > self.begin_ns,
+            is_cut_at_end: span.end_ns < self.end_ns,
+        }
     }
 
     /// Begin of the window that contains `time`, or of an earlier one: all counters were read at

@@ -7,6 +7,7 @@ use arrow::array::Array as _;
 
 use super::cut_source::PartToCut;
 use super::rows::filter_rows;
+use crate::clock::TimeSpan;
 use crate::schema::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
 use crate::schema::loss::{self, does_hold};
 use crate::tables::writer::Writer;
@@ -18,12 +19,11 @@ pub(super) struct LossTotals {
     pub first_ns: BTreeMap<String, u64>,
 }
 
-/// Copies the losses that may affect the time from `begin_ns` to `end_ns`. A loss that lasts, such
+/// Copies the losses that may affect a span of time. A loss that lasts, such
 /// as a counter that could not be opened, has a row in each part, and is copied once.
 pub(super) fn copy_losses(
     source_parts: &[PartToCut],
-    begin_ns: i64,
-    end_ns: i64,
+    span: TimeSpan<i64>,
     writer: &mut Writer,
 ) -> Result<LossTotals> {
     let mut loss_totals = LossTotals::default();
@@ -49,9 +49,9 @@ pub(super) fn copy_losses(
                         nullable_value(counters, row),
                         detail,
                     );
-                    time_ns <= end_ns && copied_states.insert(key)
+                    time_ns <= span.end_ns && copied_states.insert(key)
                 } else {
-                    begin_ns < time_ns && since_ns < end_ns
+                    span.begin_ns < time_ns && since_ns < span.end_ns
                 };
                 if is_wanted {
                     let count = counts.value(row).max(0).unsigned_abs();

@@ -24,6 +24,7 @@ use uncore_trace_common::record::FileEvent;
 use super::btf::KernelTypes;
 use super::counters::bpf_call;
 use super::programs::{attach_raw, check_load, find_program};
+use crate::clock::TimeSpan;
 use crate::clock::mono_ns;
 
 /// The programs, none of which every recording attaches.
@@ -122,7 +123,7 @@ impl HolderSettings {
 #[derive(Clone, Debug)]
 pub struct OpenFiles {
     /// When they were read, ns on `CLOCK_MONOTONIC`: begin and end.
-    pub span_ns: (u64, u64),
+    pub span: TimeSpan,
     /// Records of the programs, one after the other.
     pub records: Vec<u8>,
 }
@@ -203,7 +204,7 @@ impl HolderPrograms {
                 ensure!(seen.len() <= MOST_SEEN, "too many processes have files of devices open");
             }
         }
-        Ok(OpenFiles { span_ns: (begin_ns, mono_ns() as u64), records })
+        Ok(OpenFiles { span: TimeSpan::new(begin_ns, mono_ns() as u64), records })
     }
 }
 
@@ -350,7 +351,7 @@ print(os.getpid(), child)
         let case = Case::new();
         let own_records = || {
             let files = case.holders.read_files().unwrap();
-            assert!(files.span_ns.0 < files.span_ns.1, "{files:?}");
+            assert!(files.span.begin_ns < files.span.end_ns, "{files:?}");
             let is_own = |bytes: &&[u8]| {
                 let Ok(DrainedRecord::File(event)) = decode_record(bytes) else {
                     panic!("{bytes:?}")

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 
 use super::save::Saver;
 use super::{TopOptions, draw, duration_ns};
+use crate::clock::TimeSpan;
 use crate::schema::{fabric, runtime};
 use crate::tables::writer::TablePiece;
 use crate::text::escape_json;
@@ -56,7 +57,7 @@ pub(super) enum PlayRequest {
 #[derive(Debug, Clone, Copy)]
 struct PlayedRecording {
     /// Begin and end, `CLOCK_MONOTONIC`, ns.
-    span_ns: (i64, i64),
+    span: TimeSpan<i64>,
     is_stopped: bool,
     has_ended: bool,
     request: Option<PlayRequest>,
@@ -129,9 +130,9 @@ impl App {
     }
 
     /// Notes that a recording is played, between these times.
-    pub(super) const fn set_played(&mut self, span_ns: (i64, i64)) {
+    pub(super) const fn set_played(&mut self, span: TimeSpan<i64>) {
         self.played =
-            Some(PlayedRecording { span_ns, is_stopped: false, has_ended: false, request: None });
+            Some(PlayedRecording { span, is_stopped: false, has_ended: false, request: None });
     }
 
     /// Adds a piece of the recording. Returns whether a frame became complete.
@@ -227,9 +228,9 @@ impl App {
         }
     }
 
-    /// Begin and end of the recording that is played, `CLOCK_MONOTONIC`, ns.
-    pub(super) fn played_ns(&self) -> Option<(i64, i64)> {
-        self.played.map(|played| played.span_ns)
+    /// The time of the recording that is played, `CLOCK_MONOTONIC`.
+    pub(super) fn played_span(&self) -> Option<TimeSpan<i64>> {
+        self.played.map(|played| played.span)
     }
 
     /// Shows the next frame of a recording or the one before, and stops there.

@@ -165,7 +165,7 @@ pub fn play_recording(
         options,
     );
     let player = Player::new(recording, span)?;
-    app.set_played(player.span_ns());
+    app.set_played(player.played_span());
     app.add_piece(player.metadata_piece()?)?;
     // It is closed when a signal arrives.
     let (sender, pieces) = mpsc::sync_channel(PIECES);

@@ -9,6 +9,7 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 
 use super::app::{App, PlayRequest};
+use crate::clock::TimeSpan;
 use crate::schema::columns::i64_column;
 use crate::schema::{TableDef, fabric, runtime};
 use crate::tables::reader::{Recording, TableScan};
@@ -40,9 +41,9 @@ impl<'a> Player<'a> {
         Ok(player)
     }
 
-    /// Begin and end of what is played, `CLOCK_MONOTONIC`, ns.
-    pub(super) fn span_ns(&self) -> (i64, i64) {
-        (self.span.begin_ns, self.span.end_ns)
+    /// The time that is played, `CLOCK_MONOTONIC`.
+    pub(super) fn played_span(&self) -> TimeSpan<i64> {
+        TimeSpan::new(self.span.begin_ns, self.span.end_ns)
     }
 
     /// The metadata of the recording.

@@ -6,6 +6,7 @@
 
 use anyhow::Result;
 use arrow::array::{RecordBatch, TimestampMicrosecondArray};
+use std::ops::Range;
 
 use crate::schema::columns;
 use crate::schema::origin::RecordingOrigin;
@@ -19,7 +20,7 @@ pub(super) const COLUMNS: [&str; 5] = ["host", "boot_id", "cluster", "ts", "wind
 pub(super) struct AllowedRows<'a> {
     pub(super) origin: &'a RecordingOrigin,
     /// The first µs of the hour and the first after it, if the path says it.
-    pub(super) range_us: Option<(i64, i64)>,
+    pub(super) range_us: Option<Range<i64>>,
 }
 
 impl AllowedRows<'_> {
@@ -50,8 +51,8 @@ impl AllowedRows<'_> {
             }
         }
         let ends: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
-        if let Some((begin, end)) = self.range_us
-            && let Some(ts) = ends.values().iter().find(|ts| !(begin..end).contains(ts))
+        if let Some(range) = &self.range_us
+            && let Some(ts) = ends.values().iter().find(|ts| !range.contains(ts))
         {
             let time = jiff::Timestamp::from_microsecond(*ts);
             let time = time.map_or_else(|_| format!("{ts} µs"), |time| time.to_string());

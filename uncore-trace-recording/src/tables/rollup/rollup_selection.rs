@@ -1,5 +1,6 @@
 //! Which part of a roll-up is read.
 
+use crate::clock::TimeSpan;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -16,7 +17,7 @@ pub struct RollupSelection {
     pub hosts: Vec<String>,
     /// Windows that end after the first and not after the second of these wall times are needed, ns
     /// since 1970. Some windows before and after come too.
-    pub wall_ns: Option<(i64, i64)>,
+    pub wall_span: Option<TimeSpan<i64>>,
 }
 
 /// Hosts that are wanted.

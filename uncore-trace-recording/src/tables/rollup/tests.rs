@@ -5,6 +5,7 @@ use std::path::Path;
 use arrow::array::Array as _;
 
 use super::*;
+use crate::clock::{TimeSpan, WindowEnd};
 use crate::schema::SCHEMA_VERSION;
 use crate::schema::columns::{self, nullable_value};
 use crate::tables::hours::Hours;
@@ -97,7 +98,7 @@ impl Boot<'_> {
                     job: None,
                 });
             }
-            hours.write((ts / 1000, mono_ns), &rows.finish()).unwrap();
+            hours.write(WindowEnd { ts_us: ts / 1000, mono_ns }, &rows.finish()).unwrap();
         }
         if live {
             hours.seal_rows().unwrap();
@@ -357,7 +358,7 @@ fn directories_of_other_hosts_and_hours_are_not_opened() {
         let at = |hour: i64| DAY + hours(hour) * WINDOW;
         Recording::open_selection(
             root,
-            &RollupSelection { hosts, wall_ns: Some((at(from), at(to))) },
+            &RollupSelection { hosts, wall_span: Some(TimeSpan::new(at(from), at(to))) },
         )
     };
     let one = of(&["one"], 10, 11).unwrap();

@@ -172,7 +172,7 @@ fn what_crosses_a_boundary_gives_way_to_what_does_not() {
         slots: vec![IrqTime { source, ns: 20, count: 1 }],
     };
     track.add_irq_record(irq(1100, None, CpuContext::Irq(9)));
-    track.add_irq_record(irq(1200, Some((1080, 1120)), CpuContext::Softirq(8)));
+    track.add_irq_record(irq(1200, Some(span(1080, 1120)), CpuContext::Softirq(8)));
     let first = track.close_first_bin(1100);
     assert_eq!((first.irq_ns(false), first.irq_ns(true), first.excess_ns), (20, 0, 0));
     assert_eq!((total(&first), first.unknown_ns), (100, 0));
@@ -238,7 +238,7 @@ fn interrupts_that_were_peeked_at_are_not_counted_again() {
         slots: vec![IrqTime { source, ns, count: 1 }],
     };
     let hard = irq(CpuContext::Irq(9), 1100, None, 10);
-    let crossing = irq(CpuContext::Softirq(3), 1100, Some((1050, 1070)), 20);
+    let crossing = irq(CpuContext::Softirq(3), 1100, Some(span(1050, 1070)), 20);
     let mut track = CpuTrack::new(1000, 100);
     let run = RunRecord {
         cpu: 0,
@@ -509,7 +509,7 @@ fn an_interrupt_over_the_end_of_a_bin_is_divided() {
     let irq = IrqRecord {
         cpu: 0,
         boundary: 1200,
-        span: Some((1090, 1130)),
+        span: Some(TimeSpan::new(1090, 1130)),
         slots: vec![IrqTime { source: CpuContext::Softirq(3), ns: 40, count: 1 }],
     };
     track.add_irq_record(irq);
@@ -528,7 +528,7 @@ fn an_interrupt_of_an_hour_takes_no_memory_and_loses_no_time() {
     // A time that no part of the span divides, beside another of the same time.
     let irq = |source, ns| {
         let slots = vec![IrqTime { source, ns, count: 2 }];
-        IrqRecord { cpu: 0, boundary: HOUR, span: Some((TICK / 3, HOUR)), slots }
+        IrqRecord { cpu: 0, boundary: HOUR, span: Some(TimeSpan::new(TICK / 3, HOUR)), slots }
     };
     let (soft, hard) = (HOUR / 7, HOUR / 11);
     track.add_irq_record(irq(CpuContext::Softirq(3), soft));
@@ -589,7 +589,7 @@ proptest! {
             track.add_run(&run, &mut names);
             let told = IrqTime { source: CpuContext::Irq(1), ns: irq, count: 1 };
             let boundary = (at / 100 + 1) * 100;
-            let span = crosses.then_some((at, end));
+            let span = crosses.then_some(TimeSpan::new(at, end));
             track.add_irq_record(IrqRecord { cpu: 0, boundary, span, slots: vec![told] });
             at = end;
         }

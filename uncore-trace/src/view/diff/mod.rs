@@ -30,8 +30,8 @@ use super::links::{Links, limit};
 use super::usage::{GroupBy, ReportLine, UsageEvent};
 use crate::schema::link::Direction;
 use rate::{RateChange, SideRate};
-use side::SideUsage;
 pub use side::{RequestedSpan, SpanFacts};
+use side::{SideSumming, SideUsage};
 pub use summary::summary;
 
 /// Options of a comparison.
@@ -111,8 +111,13 @@ pub fn compare_spans(
     };
     let by_links = !events && has_links(before_span)? && has_links(after_span)?;
     let read_side = |span, word| {
-        SideUsage::read_span(span, grouped_by, cgroup_depth, (by_links, !is_one_recording))
-            .with_context(|| format!("cannot read what was {word}"))
+        SideUsage::read_span(
+            span,
+            grouped_by,
+            cgroup_depth,
+            SideSumming { by_links, by_name: !is_one_recording },
+        )
+        .with_context(|| format!("cannot read what was {word}"))
     };
     let (mut before_side, mut after_side) =
         (read_side(before_span, "before")?, read_side(after_span, "after")?);
