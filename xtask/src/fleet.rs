@@ -51,7 +51,7 @@ const MANY_HOSTS: f64 = 10_000.0;
 /// Options of `cargo xtask fleet`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Hosts of the hour that is asked about
+    /// Number of hosts in the queried hour
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(20..=9999))]
     hosts: u32,
     /// Length of a window in seconds

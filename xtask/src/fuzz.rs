@@ -20,9 +20,9 @@ use crate::target;
 /// Options of `cargo xtask fuzz`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Targets to run; none: all of tests/fuzz/targets
+    /// Targets to run [default: all of tests/fuzz/targets]
     targets: Vec<String>,
-    /// How long each runs
+    /// Time that each target runs
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     seconds: u32,
 }

@@ -49,7 +49,7 @@ json.dump({k.decode().removeprefix('uncore_trace.'): v.decode() for k, v in pair
 /// Options of `cargo xtask samples`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Leave out what the lab records: only record this machine
+    /// Record only this machine, without the lab
     #[arg(long)]
     no_lab: bool,
 }

@@ -68,7 +68,7 @@ pub(crate) const READERS: Venv = Venv {
 /// Options of `cargo xtask setup`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only report what is there; fail if something is missing
+    /// Install nothing: report which tools exist, and fail if one is missing
     #[arg(long)]
     check: bool,
 }

@@ -39,7 +39,7 @@ const SLACK: u64 = 16;
 /// Options of `cargo xtask verifier`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Write the table anew, of this machine's kernel and those of the lab
+    /// Write the table again, for this machine's kernel and the lab's kernels
     #[arg(long)]
     renew: bool,
 }

@@ -64,8 +64,8 @@ impl Method {
 /// that no CPU causes is never divided by the use of CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// io for PCIe root ports, misses for traffic of CPUs if misses are counted anyway, regression
-    /// for other counters that CPUs share, residency for counters of one CPU
+    /// io for PCIe root ports, misses for traffic of CPUs if misses are counted, regression for
+    /// other counters that CPUs share, residency for counters of one CPU
     #[default]
     Auto,
     /// In proportion to time on the CPUs that the counter sees

@@ -28,7 +28,7 @@ pub(super) const CONFIG: &str = "/etc/uncore-trace/agent.toml";
 
 /// Record continuously, as a configuration file says
 ///
-/// Keeps three things, each of which can be left out: the newest raw tables on the local disk (the
+/// Has three outputs, each of which can be left out: the newest raw tables on the local disk (the
 /// ring), the shares in windows of a second or longer as one Parquet file for each hour (the
 /// roll-up), and metrics for Prometheus. A trigger saves a time span of the ring when a rate is
 /// above a level. SIGHUP reads the configuration again. SIGUSR1 saves a time span of the ring

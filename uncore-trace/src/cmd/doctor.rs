@@ -19,8 +19,8 @@ mod verifier;
 
 /// Check what recording needs on this machine, and say how to fix it
 ///
-/// The first lines say what can be counted here. The lines below a finding are ways to fix it; each
-/// of them is enough on its own.
+/// The first lines say what can be counted here. The lines below a finding are ways to fix it; one
+/// of them is enough.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,8 +36,8 @@ pub struct Args {
 
     /// Let the kernel verify each BPF program, instead of printing the findings
     ///
-    /// Prints how many instructions and states the verifier of the running kernel looked at, or why
-    /// it refuses the program. Needs the privileges of record. Nothing is attached.
+    /// Prints how many instructions and states the verifier of the running kernel examined, or why
+    /// it refuses the program. Needs the privileges of `record`. Nothing is attached.
     #[arg(long, help_heading = PRINT)]
     pub verifier: bool,
 

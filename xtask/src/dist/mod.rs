@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// --check, that of this machine]
     #[arg(long, value_name = "ARCH", value_parser = parse_arch)]
     arch: Vec<Arch>,
-    /// Install, render and run the result
+    /// Also install, render and run the results
     #[arg(long)]
     check: bool,
 }

@@ -38,7 +38,7 @@ pub(crate) enum Import {
 pub(crate) struct Perfmon {
     /// The checkout
     dir: PathBuf,
-    /// Only fail if the checked-in data is not what the checkout gives
+    /// Change nothing, and fail if the committed data differs from the checkout
     #[arg(long)]
     check: bool,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Perfmon {
 pub(crate) struct Perf {
     /// The directory of the source
     dir: PathBuf,
-    /// Only fail if the checked-in data is not what the source gives
+    /// Change nothing, and fail if the committed data differs from the source
     #[arg(long)]
     check: bool,
 }

@@ -64,21 +64,21 @@ const BENCH_PATIENCE: u32 = 4;
 #[derive(Debug, Default, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct Args {
-    /// Machines to test; none: all of tests/lab/machines
+    /// Machines to test [default: all of tests/lab/machines]
     machines: Vec<String>,
     /// Only this scenario (may be given several times)
     #[arg(long, value_name = "NAME")]
     scenario: Vec<String>,
-    /// The series of the kernel, e.g. 6.12 [default: the first of the machine's file]
+    /// Kernel series, e.g. 6.12 [default: the first in the machine's file]
     #[arg(long, value_name = "SERIES", conflicts_with = "kernels")]
     kernel: Option<String>,
-    /// Every kernel series that a machine's file names
+    /// Test every kernel series that a machine's file names
     #[arg(long)]
     kernels: bool,
-    /// Leave the initramfs and the disk of each guest beside its results
+    /// Keep the initramfs and the disk of each guest beside the results
     #[arg(long)]
     keep: bool,
-    /// A shell on the console of one machine, in place of the steps
+    /// Open a shell on the console of one machine instead of running the steps
     #[arg(long)]
     shell: bool,
     /// Show the consoles

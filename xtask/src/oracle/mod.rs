@@ -38,8 +38,8 @@ pub(crate) struct Args {
     /// Compare every text and metric of every machine, not a sample
     #[arg(long)]
     all: bool,
-    /// Compare only these, as the list of differences has them: `MACHINE TEXT` or `MACHINE -M
-    /// METRIC`
+    /// Compare only these cases, written as in the list of differences: `MACHINE TEXT` or
+    /// `MACHINE -M METRIC`
     #[arg(conflicts_with = "all", value_name = "CASE")]
     cases: Vec<String>,
 }

@@ -46,16 +46,16 @@ const EVER: &str = "count(last_over_time({job='uncore-trace', __name__=~'uncore_
 /// Options of `cargo xtask soak`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How long
+    /// Length of the run
     #[arg(long, default_value_t = 60)]
     minutes: u32,
-    /// Cgroups that exist for a moment, a second
+    /// Number of short-lived cgroups per second
     #[arg(long, default_value_t = 6)]
     cgroups: u32,
-    /// Cgroups that work for a minute, a minute
+    /// Number of cgroups per minute that work for a minute
     #[arg(long, default_value_t = 4)]
     tenants: u32,
-    /// What the ring keeps: a number of parts of a minute, a size, or `none`
+    /// Limit of the ring: a number of parts of a minute, a size, or `none`
     #[arg(long, default_value = "3")]
     ring: String,
 }
