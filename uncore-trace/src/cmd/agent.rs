@@ -82,7 +82,8 @@ pub fn run(args: &Args) -> Result<u8> {
     agent::parse_conditions(&config, &plan)?;
     for trigger in config.scarce_triggers() {
         log::warn!(
-            "trigger {}: the ring may have less than before and after: choose a larger ring.keep",
+            "trigger {}: the ring may be shorter than before and after together: choose a larger \
+             ring.keep",
             trigger.name
         );
     }

@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let recording = Recording::open_for_check(&args.path, &args.hosts.rollup_selection(wall_ns))?;
     ensure!(
         times.is_none() || recording.is_rollup(),
-        "{} is no roll-up, and is checked as a whole: leave out --from and --to",
+        "{} is not a roll-up, so it is checked as a whole: leave out --from and --to",
         printable(&args.path.display().to_string())
     );
     recording.require_finished()?;

@@ -140,7 +140,11 @@ pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path, args.from.as_ref(), args.to.as_ref())?;
     args.by.check_recording(&recording)?;
     if !args.by.has_owner() {
-        bail!("tracks are of owners, and --by {} has none: use --by cgroup", args.by.name());
+        bail!(
+            "--perfetto has a track for each owner, and lines of --by {} have no owner: use --by \
+               cgroup",
+            args.by.name()
+        );
     }
     let fabric = recording.open_table(&fabric::TABLE)?;
     let shown = printable(&args.path.display().to_string()).into_owned();
@@ -237,7 +241,7 @@ impl ExportJob<'_> {
                 writer.flush()?;
                 if !written.has_slices {
                     log::warn!(
-                        "the trace does not show who ran on the CPUs, as the recording has no \
+                        "the trace does not show who ran on the CPUs, because the recording has no \
                          slices: record them with `record -o DIR/ --slices`"
                     );
                 }

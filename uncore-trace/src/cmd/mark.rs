@@ -123,10 +123,10 @@ async fn send_to_recorders(recorders: &BTreeSet<u32>, message: &Message) -> Resu
     let reasons = refused.iter().map(|(pid, reason)| format!("recorder {pid}: {reason}"));
     let reasons: Vec<String> = reasons.collect();
     if accepted.is_empty() {
-        bail!("the mark was not taken by {}", reasons.join("; by "));
+        bail!("the mark was not accepted by {}", reasons.join("; by "));
     }
     for reason in reasons {
-        log::warn!("the mark was not taken by {reason}");
+        log::warn!("the mark was not accepted by {reason}");
     }
     if accepted.len() > 1 {
         let pids: Vec<String> = accepted.iter().map(ToString::to_string).collect();

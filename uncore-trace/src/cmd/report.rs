@@ -202,7 +202,7 @@ pub fn run(args: &Args) -> Result<u8> {
         recording.recording_process().filter(|_| args.marks || args.links || args.latency)
     {
         let path = printable(&args.path.display().to_string()).into_owned();
-        log::warn!("{path} {holder}: this is what is on the disk so far");
+        log::warn!("{path} {holder}: this report has the data on the disk so far");
     }
     if args.marks {
         return marks::print_marks(args, &recording);
@@ -299,7 +299,7 @@ fn answer_text(
 fn build_question(recording: &Recording, args: &Args) -> Result<UsageQuestion<'static>> {
     ensure!(
         args.cgroups.is_empty() || args.grouping().has_owner(),
-        "--cgroup selects owners, and lines by {} have none: use --by cgroup",
+        "--cgroup selects owners, and lines of --by {} have no owner: use --by cgroup",
         args.grouping().name()
     );
     Ok(UsageQuestion {

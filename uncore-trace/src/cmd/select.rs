@@ -68,14 +68,14 @@ pub struct SelectArgs {
 }
 
 /// Why the processes that perf takes cannot be given, and what to do instead.
-pub const NO_PROCESS: &str = "fabric counters count for all processes: `record`, then `report \
-                              --by pid`, or `top --by pid` tells them apart, `stat \
-                              --for-each-cgroup` has a line for each cgroup";
+pub const NO_PROCESS: &str = "fabric counters count for all processes: use `record` and then \
+                              `report --by pid`, or `top --by pid`; `stat --for-each-cgroup` has a \
+                              line for each cgroup";
 
 /// A name after -p. A number is the pid of somebody who is used to perf, not a group.
 fn group(typed: &str) -> Result<String, String> {
     if !typed.is_empty() && typed.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!("-p names groups of counters, and no process: {NO_PROCESS}"));
+        return Err(format!("-p takes groups of counters, not a process: {NO_PROCESS}"));
     }
     Ok(typed.to_owned())
 }

@@ -114,7 +114,7 @@ pub(crate) fn run(import: &Import) -> Result<()> {
             let checked_in = fs::read_to_string(&file)
                 .with_context(|| format!("cannot read {}", file.display()))?;
             let (file, dir) = (file.display(), dir.display());
-            ensure!(checked_in == content, "{file} is not what {dir} gives: import it again");
+            ensure!(checked_in == content, "{file} differs from {dir}: import it again");
         } else {
             fs::write(&file, &content)
                 .with_context(|| format!("cannot write {}", file.display()))?;

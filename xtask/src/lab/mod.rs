@@ -172,7 +172,7 @@ fn test_machine(
 ) -> Result<Verdict> {
     let machine = &machine.for_series(series);
     let steps = scenario::selected_steps(&Setting { machine, series }, &args.scenario)?;
-    ensure!(!steps.is_empty() || args.shell, "none of its scenarios was asked for");
+    ensure!(!steps.is_empty() || args.shell, "none of its scenarios was selected");
     print_progress(&format!(
         "{} ({}): {} steps on {series}",
         machine.name,
@@ -333,7 +333,7 @@ fn check_results(results: &PathBuf, steps: &[Step], python: &Path) -> Result<Ver
     let verdict = results.join("verdict.json");
     let text = fs::read_to_string(&verdict)
         .with_context(|| format!("the checks of {} ended early: {status}", results.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} is no verdict", verdict.display()))
+    serde_json::from_str(&text).with_context(|| format!("{} is not a verdict", verdict.display()))
 }
 
 /// The headers of musl for an architecture, from the newest suite: Rust's own library has none.

@@ -112,7 +112,7 @@ pub fn compare_spans(
     let by_links = !events && has_links(before_span)? && has_links(after_span)?;
     let read_side = |span, word| {
         SideUsage::read_span(span, grouped_by, cgroup_depth, (by_links, !is_one_recording))
-            .with_context(|| format!("cannot read what was {word}"))
+            .with_context(|| format!("cannot read the recording {word}"))
     };
     let (mut before_side, mut after_side) =
         (read_side(before_span, "before")?, read_side(after_span, "after")?);
