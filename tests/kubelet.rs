@@ -89,7 +89,7 @@ fn answers_are_bounded_in_size_and_time() {
         ("huge", "more than 4194304 bytes"),
         ("error", "the error 12"),
         ("late", "does not answer in 5s"),
-        ("nonsense", "not of this method"),
+        ("nonsense", "belongs to another method"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let _kubelet = Kubelet::start(&socket(dir.path()), how);
@@ -190,9 +190,8 @@ fn assignments_are_recorded_and_a_kubelet_that_fails_ends_nothing() {
     let losses = tables::read_losses(&run);
     let mut details = losses.iter().filter_map(|loss| loss.detail.as_deref());
     assert!(
-        details.any(
-            |detail| detail.contains("the kubelet is not asked") && detail.contains("error 12")
-        )
+        details.any(|detail| detail.contains("cannot get the devices of pods from the kubelet")
+            && detail.contains("error 12"))
     );
     assert!(!tables::read_shares(&run).is_empty());
 }

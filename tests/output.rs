@@ -177,7 +177,7 @@ fn a_recorder_whose_segments_were_removed_reports_the_loss() {
     remove("run.parquet.partial");
     let line = running.ended().err;
     assert!(line.contains("run.parquet.partial was removed or replaced"), "{line}");
-    assert!(line.contains("all that was recorded is lost"), "{line}");
+    assert!(line.contains("the whole recording is lost"), "{line}");
     assert!(!line.contains("kept") && !line.contains("repair"), "{line}");
 
     let running = Running::start(&place, &["-o", "run/"], "run/readings.parquet.partial");

@@ -16,7 +16,7 @@ fn sealed(place: &Place, name: &str) -> Answer {
         if answer.code == 0 {
             return answer;
         }
-        assert!(answer.err.contains("nothing of it is on the disk yet"), "{answer:?}");
+        assert!(answer.err.contains("no data is on the disk yet"), "{answer:?}");
         assert!(begin.elapsed() < Duration::from_secs(30), "{answer:?}");
         sleep(Duration::from_millis(100));
     }

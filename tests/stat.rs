@@ -39,7 +39,7 @@ fn objects(text: &str) -> Vec<Value> {
 }
 
 fn number(text: &str) -> f64 {
-    text.parse().unwrap_or_else(|_| panic!("{text:?} is no number"))
+    text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn a_witness_that_costs_too_much_is_dropped_and_the_recording_is_complete() {
     let (witnesses, lost) = witnesses(&run);
     assert!(!witnesses.is_empty(), "the machine is too busy to begin with: {stderr}");
     assert_eq!(lost, witnesses.len(), "{stderr}");
-    assert!(stderr.contains("counts are divided without it from here"), "{stderr}");
+    assert!(stderr.contains("from now on counts are divided without it"), "{stderr}");
     let dropped = rows::read_losses(&run).into_iter().find(|loss| loss.cause == "witness_lost");
     let dropped = dropped.unwrap().mono_ns;
     let after = at_switches(&run, &witnesses).into_iter().filter(|time| *time > dropped);

@@ -139,7 +139,7 @@ fn a_number_after_p_is_a_process_and_no_group() {
         "top -p 1234",
     ] {
         let line = place.refuses(typed.split(' '));
-        assert!(line.contains("-p names groups of counters, and no process"), "{typed}: {line}");
+        assert!(line.contains("-p takes groups of counters, not a process"), "{typed}: {line}");
         assert!(line.contains("report --by pid") && line.contains("--for-each-cgroup"), "{line}");
     }
     let line = stat("-p nosuch -- true").refused();

@@ -256,7 +256,7 @@ fn no_answer_fills_the_memory_or_leads_elsewhere() {
     let there = format!("HTTP/1.1 307 There\r\nLocation: {}/v1/metrics\r\n", collector.endpoint());
     let redirecting_server = Said::start(format!("{there}Content-Length: 0\r\n\r\n"), &[]);
     let answer = served("").once(&[(ENDPOINT, &redirecting_server.endpoint())]);
-    assert!(answer.err.contains("no redirection is followed"), "{answer:?}");
+    assert!(answer.err.contains("redirections are not followed"), "{answer:?}");
     assert_eq!(collector.got(0).len(), 0);
     let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>";
     let page_server = Said::start(page.to_owned(), &[]);
@@ -289,7 +289,7 @@ fn a_certificate_of_the_environment_is_trusted() {
 fn impossible_settings_of_a_push_are_refused_in_one_line() {
     for (more, variable, value, says) in [
         ("", ENDPOINT, "127.0.0.1:4318", "write http://HOST:4318"),
-        ("[otlp]\n", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "only http/protobuf is spoken"),
+        ("[otlp]\n", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "only http/protobuf is supported"),
         ("[otlp]\nheaders = 'a=b'\n", "X", "", "taken from OTEL_EXPORTER_OTLP_HEADERS only"),
         ("", "OTEL_SDK_DISABLED", "true", "has no [upload]"),
     ] {

@@ -82,7 +82,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 
 fn refuse_kind(description: &str) -> io::Error {
     io::Error::other(format!(
-        "it is {description}, and only regular files are read: copy it to one"
+        "it is {description}, and only regular files are read: copy the data to a regular file"
     ))
 }
 
@@ -100,9 +100,7 @@ pub fn read_bytes(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     }
     if reported.max(bytes.len() as u64) > limit {
-        return Err(io::Error::other(format!(
-            "it is larger than {limit} bytes, the most that is read"
-        )));
+        return Err(io::Error::other(format!("it is larger than the limit of {limit} bytes")));
     }
     Ok(bytes)
 }
@@ -151,7 +149,7 @@ mod tests {
         std::fs::write(at("file"), "12345").unwrap();
         assert_eq!(read_text(&at("file"), 5).unwrap(), "12345");
         let error = read_text(&at("file"), 4).unwrap_err().to_string();
-        assert_eq!(error, "it is larger than 4 bytes, the most that is read");
+        assert_eq!(error, "it is larger than the limit of 4 bytes");
         mknodat(CWD, at("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
         let _socket = UnixListener::bind(at("socket")).unwrap();
         for (path, says) in [

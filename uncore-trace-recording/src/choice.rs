@@ -8,8 +8,8 @@ use serde::Deserialize;
 /// that no CPU causes is never divided by the use of CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MethodChoice {
-    /// io for PCIe root ports, misses for traffic of CPUs if misses are counted anyway, regression
-    /// for other counters that CPUs share, residency for counters of one CPU
+    /// io for PCIe root ports, misses for traffic of CPUs if misses are counted, regression for
+    /// other counters that CPUs share, residency for counters of one CPU
     #[default]
     Auto,
     /// In proportion to time on the CPUs that the counter sees

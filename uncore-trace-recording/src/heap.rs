@@ -13,7 +13,7 @@ pub fn keep_little() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if !limit() {
-            log::info!("cannot limit what the allocator keeps");
+            log::info!("cannot limit the free memory that the allocator keeps");
         }
     });
 }

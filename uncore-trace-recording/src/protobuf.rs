@@ -41,7 +41,7 @@ fn take_fields(
         let length =
             usize::try_from(decode_varint(&mut message)?).context("a field is too long")?;
         let Some((field, following)) = message.split_at_checked(length) else {
-            bail!("a field has no end");
+            bail!("a field is truncated");
         };
         if let Some((_, nested)) = nested.0.iter().find(|(known, _)| *known == number) {
             take_fields(field, nested, budget)?;

@@ -101,8 +101,8 @@ pub(crate) async fn without_files(push: Option<&mut Push>, once: bool, signals: 
 fn directory_exists(directory: &Path) -> Result<()> {
     if !directory.is_dir() {
         bail!(
-            "cannot upload {}: there is no such directory; it is [rollup] directory of the \
-             configuration, and the agent makes it",
+            "cannot upload {}: there is no such directory; the agent makes the directory of \
+             [rollup] in the configuration",
             directory.display()
         );
     }

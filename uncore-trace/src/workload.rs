@@ -91,7 +91,7 @@ impl Workload {
     /// The state of the command cannot be read.
     pub fn running_pid(&mut self) -> Result<Option<u32>> {
         let Some(child) = &mut self.child else { return Ok(None) };
-        if let Some(status) = child.try_wait().context("cannot look for the command")? {
+        if let Some(status) = child.try_wait().context("cannot read the state of the command")? {
             self.status = Some(status);
             self.used.get_or_insert_with(|| {
                 CommandCpuTime::of_children().time_since(self.children_before)

@@ -24,7 +24,7 @@ pub fn path() -> impl TypedValueParser<Value = PathBuf> {
 /// Permissions of new files.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct ModeArg {
-    /// Permissions of new files, in octal; directories can be searched by those who can read them
+    /// Permissions of new files, in octal; whoever may read a new directory may also search it
     #[arg(long, value_name = "OCTAL", default_value_t, help_heading = WRITE)]
     pub mode: FileMode,
 }

@@ -7,11 +7,11 @@ use crate::config::CONFIG_PATH;
 
 /// Send finished hours of the roll-up to an object store
 ///
-/// Reads `[upload]`, and the directory of `[rollup]`, from the configuration of `uncore-trace
-/// agent`, and runs beside the agent as a separate process. It needs a network and the right to
-/// read and write that directory, and no privileges. The name of an object is the path of its file
-/// below the directory. A failed request is repeated. No file is removed before the store has
-/// confirmed it, unless more bytes wait than `queue` of `[upload]` allows.
+/// Reads `[upload]`, and the directory of `[rollup]`, from the configuration of
+/// `uncore-trace agent`, and runs beside the agent as a separate process. It needs a network and
+/// access to that directory (read and write), but no privileges. The name of an object is the path
+/// of its file below the directory. A failed request is repeated. No file is removed before the
+/// store has confirmed it, unless more bytes wait than `queue` of `[upload]` allows.
 ///
 /// With `[otlp]`, or `OTEL_EXPORTER_OTLP_ENDPOINT` in the environment, it also pushes the metrics
 /// of the agent to a collector of OpenTelemetry. Then `[upload]` may be left out.
@@ -35,7 +35,7 @@ pub struct UploadArgs {
     #[arg(short, long, value_name = "FILE", default_value = CONFIG_PATH, help_heading = FILE)]
     pub config: PathBuf,
 
-    /// Send what is there and end
+    /// Send the files that exist now, and end
     #[arg(long, help_heading = TIME)]
     pub once: bool,
 

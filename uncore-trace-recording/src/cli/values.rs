@@ -24,7 +24,7 @@ macro_rules! option_values {
 
 option_values! {
     MethodChoice {
-        Auto: "io for PCIe root ports, misses for traffic of CPUs if misses are counted anyway, \
+        Auto: "io for PCIe root ports, misses for traffic of CPUs if misses are counted, \
                regression for other counters that CPUs share, residency for counters of one CPU",
         Residency: "In proportion to time on the CPUs that the counter sees",
         Io: "PCIe root ports by the bytes that disks and interfaces moved for each owner, others by \

@@ -79,7 +79,7 @@ fn check_section(section: &str, table: &Table) -> Result<()> {
     };
     if let Some(sources) = sources.filter(|_| SECRETS.iter().any(|secret| lower.contains(secret))) {
         bail!(
-            "{section}.{} is no key of this file: credentials are taken from {sources} only",
+            "{section}.{} is not a key of this file: credentials are taken from {sources} only",
             printable(unknown)
         );
     }
@@ -87,7 +87,7 @@ fn check_section(section: &str, table: &Table) -> Result<()> {
         if section.is_empty() { String::new() } else { format!(" of [{section}]") };
     let near = did_you_mean(unknown, keys.iter());
     bail!(
-        "{} is no key{section_suffix}{near}; there are: {}",
+        "{} is not a key{section_suffix}{near}; there are: {}",
         printable(unknown),
         list_names(keys.iter())
     )

@@ -32,7 +32,10 @@ impl ListenAddress {
             Some(path) if path.is_absolute() => Ok(Self::Unix(path)),
             Some(_) => Err(format!("{text:?}: write the path from /, as {UNIX}/run/x.sock")),
             None => text.parse().map(Self::Tcp).map_err(|_wrong: std::net::AddrParseError| {
-                format!("{text:?} is no address: write \"127.0.0.1:9762\" or \"{UNIX}/run/x.sock\"")
+                format!(
+                    "{text:?} is not an address: write \"127.0.0.1:9762\" or \
+                         \"{UNIX}/run/x.sock\""
+                )
             }),
         }
     }

@@ -593,7 +593,7 @@ impl RollupFile {
         );
         ensure!(
             window.as_nanos().is_multiple_of(record.interval_duration().as_nanos().max(1)),
-            "rollup.window is not a multiple of record.interval: choose one that is"
+            "rollup.window is not a multiple of record.interval: choose a multiple"
         );
         ensure!(
             (1..=10_000).contains(&self.owners),
@@ -614,8 +614,7 @@ impl MetricsFile {
         let Self { listen, beyond_loopback, textfile, owners, mode, token_file } = self;
         ensure!(
             !listen.is_empty() || textfile.is_some(),
-            "[metrics] says neither where to listen nor which file to write: add listen or \
-             textfile"
+            "[metrics] has neither listen nor textfile: add one of them"
         );
         ensure!(
             beyond_loopback || listen.iter().all(ListenAddress::is_local),
@@ -627,7 +626,11 @@ impl MetricsFile {
             textfile.map(|path| require_absolute("metrics.textfile", path)).transpose()?;
         if let Some(path) = &textfile {
             let is_prom = path.extension().is_some_and(|extension| extension == "prom");
-            ensure!(is_prom, "metrics.textfile must end with .prom: node_exporter reads no other");
+            ensure!(
+                is_prom,
+                "metrics.textfile must end with .prom: node_exporter reads no other \
+                              files"
+            );
         }
         Ok(MetricsConfig {
             listen,
@@ -670,7 +673,7 @@ impl TriggerFile {
                 && name.len() <= 64
                 && name.chars().all(is_name)
                 && !name.starts_with('.'),
-            "trigger name {name:?} is no file name: use letters, digits, - and _"
+            "trigger name {name:?} is not a file name: use letters, digits, - and _"
         );
         for (key, time) in [("before", before.0), ("after", after.0)] {
             ensure!(
@@ -695,7 +698,7 @@ impl KeptFile {
 fn require_absolute(key: &str, path: PathBuf) -> Result<PathBuf> {
     ensure!(
         path.is_absolute(),
-        "{key} is {}: write the path from /, as the agent has no working directory",
+        "{key} is {}: write the path from /, because the agent has no working directory",
         path.display()
     );
     Ok(path)

@@ -33,7 +33,8 @@ impl OtlpFile {
         if let Some(endpoint) = &endpoint {
             ensure!(
                 endpoint.starts_with("http://") || endpoint.starts_with("https://"),
-                "otlp.endpoint is no address of OTLP over HTTP: write http://HOST:4318 or https://HOST:4318"
+                "otlp.endpoint is not an address for OTLP over HTTP: write http://HOST:4318 or \
+                 https://HOST:4318"
             );
             ensure!(
                 !endpoint.contains(['@', '?', '#']),

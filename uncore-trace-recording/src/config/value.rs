@@ -59,7 +59,7 @@ pub(super) fn deserialize_choice<'de, D: Deserializer<'de>>(
     let text = String::deserialize(deserializer)?;
     MethodChoice::from_name(&text).ok_or_else(|| {
         let names = MethodChoice::ALL.iter().map(|choice| choice.name());
-        de::Error::custom(format!("{text:?} is no method: choose {}", list_names(names)))
+        de::Error::custom(format!("{text:?} is not a method: choose {}", list_names(names)))
     })
 }
 

@@ -9,7 +9,7 @@ use super::column_type::{Bits, I32, I64, Null, Word, table};
 use super::row_time::RowTime;
 
 table! {
-    "accounts", "what devices count of their own functions, and of the processes that use them", sorted by [], in order of "mono_ns";
+    "accounts", "counts that devices keep of their own functions and of the processes that use them", sorted by [], in order of "mono_ns";
     RowTime::Ends("mono_ns");
     mono_ns: I64 => Delta, "End of the window that the reading is logged in, `CLOCK_MONOTONIC`, ns.";
     read_ns: I64 => Delta, "When it was read, `CLOCK_MONOTONIC`, ns.";
@@ -19,7 +19,7 @@ table! {
     direction: Null<Word> => Dict, "read (from the device into memory, such as a received packet) or write; null where it is not known.";
     unit: Word => Dict, "bytes (moved), ns or cycles (in which a part of the device worked), `resident_bytes` (memory that it has at this time).";
     pid: Null<I32> => Dict, "Process; null for an account of the whole function.";
-    client: Null<Bits> => Dict, "Number of an open file of the process (`drm-client-id`); null for other sources. A client that several processes have is one account, of one of them.";
+    client: Null<Bits> => Dict, "Number of an open file of the process (`drm-client-id`); null for other sources. A client that several processes share is one account, of one of these processes.";
     value: Null<Bits> => Delta, "Sum since the account exists, in `unit`; for `resident_bytes` the amount. Null: it is gone, could not be read, or begins anew.";
 }
 

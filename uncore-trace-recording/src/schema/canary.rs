@@ -18,7 +18,7 @@ use super::origin::RecordingOrigin;
 use super::row_time::RowTime;
 
 table! {
-    "canary", "bursts of bytes that the canary moved, the truth for what it was credited", sorted by [];
+    "canary", "bursts of bytes that the canary moved, with which its shares are compared", sorted by [];
     RowTime::Between("begin_ns", "end_ns");
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
@@ -29,7 +29,7 @@ table! {
     cpu: I32 => Dict, "CPU on which it ran.";
     node: Null<I32> => Dict, "NUMA node of the array that was read; null for other kinds, and where the machine has no nodes.";
     device: Null<Word> => Dict, "Disk or interface; null for memory.";
-    bytes: Bits => Plain, "Bytes that it moved; over the loopback interface with the headers, once, though the interface sends and receives them.";
+    bytes: Bits => Plain, "Bytes that the canary moved. Over the loopback interface they include headers and are counted once, although the interface sends and receives them.";
     links: Text => Plain, "JSON list: the links whose counters count these bytes, each `{\"link\":..,\"direction\":..}` as in `links`; empty where no counter of the recording does.";
 }
 

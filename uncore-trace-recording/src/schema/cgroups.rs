@@ -13,10 +13,10 @@ table! {
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
     id: Bits => Plain, "Inode number of the cgroup's directory.";
     path: Text => Plain, "Path below the cgroup mount, beginning with a slash.";
-    container: Null<Word> => Dict, "Container or virtual machine it is in, as in `fabric`; null where it is in none, or in one whose name others than root may have given.";
-    pod: Null<Word> => Dict, "Pod it is in, as in `fabric`; null where it is in none, or in one whose name others than root may have given.";
+    container: Null<Word> => Dict, "Container or virtual machine it is in, as in `fabric`; null where it is in none, or where users other than root may have given the name.";
+    pod: Null<Word> => Dict, "Pod it is in, as in `fabric`; null where it is in none, or where users other than root may have given the name.";
     mono_ns: I64 => Plain, "End of the first tick in which `fabric` has the path, `CLOCK_MONOTONIC`, ns.";
-    job: Null<Word> => Dict, "Job and step of Slurm that the cgroup is in, as `sacct` names them: `123.0`, `123.batch`, or `123` outside of a step; null where it is in none, or in one whose name others than root may have given. Older recordings lack it.";
+    job: Null<Word> => Dict, "Job and step of Slurm that the cgroup is in, as `sacct` names them: `123.0`, `123.batch`, or `123` outside of a step; null where it is in none, or where users other than root may have given the name. Older recordings lack it.";
 }
 
 /// The path, container, pod and job of a cgroup. There may be 10^5 of them, so they are shared.

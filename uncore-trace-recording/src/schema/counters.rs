@@ -14,9 +14,9 @@ table! {
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
     counter: I32 => Plain, "Id of the counter within the recording.";
     pmu: Word => Dict, "PMU instance.";
-    family: Word => Dict, "What the PMU is, whatever its index.";
+    family: Word => Dict, "Family of the PMU, the same for all its instances.";
     attr_type: I32 => Plain, "`perf_event_attr.type`; 2147418112 and more for the statistics of a disk or an interface, which are no perf event and are read on any CPU.";
-    subsystem: Word => Dict, "What the user asked for.";
+    subsystem: Word => Dict, "Group of the counter: mem, cache, pcie, c2c, mesh, latency, energy, core, host, io.";
     event: Word => Dict, "Event as planned.";
     filter: Word => Dict, "Format terms that narrow the event.";
     unit: Word => Dict, "Unit of the scaled count.";

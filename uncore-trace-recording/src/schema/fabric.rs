@@ -22,7 +22,7 @@ use super::row_time::RowTime;
 pub const RIGHT_WITHIN: f64 = 0.1;
 
 table! {
-    "fabric", "who got which part of each counter in each window", sorted by [], in order of "mono_ns", later ["cgroup_confidence", "processes", "job"];
+    "fabric", "each owner's share of each counter in each window", sorted by [], in order of "mono_ns", later ["cgroup_confidence", "processes", "job"];
     RowTime::Ends("mono_ns");
     ts: Time => Plain, "End of the window, wall clock, in microseconds, UTC (a label: intervals come from `mono_ns`).";
     mono_ns: I64 => Plain, "End of the window on `CLOCK_MONOTONIC`, ns; the clock of all raw times.";
@@ -33,7 +33,7 @@ table! {
     counter: I32 => Dict, "Id of the counter within the recording: `counter` in `counters`.";
     socket: Null<I16> => Dict, "Socket (NUMA node) of the PMU; null where it belongs to none.";
     cpu: I32 => Dict, "Reader CPU: where the counter is read.";
-    subsystem: Word => Dict, "What the user asked for: mem, cache, pcie, c2c, mesh, latency, energy, core, host, io.";
+    subsystem: Word => Dict, "Group of the counter: mem, cache, pcie, c2c, mesh, latency, energy, core, host, io.";
     pmu: Word => Dict, "PMU instance as sysfs names it; `disk_NAME` or `net_NAME` for the statistics of a disk or an interface.";
     event: Word => Dict, "Event as planned.";
     filter: Word => Dict, "Format terms that narrow the event; empty where there are none.";
@@ -53,7 +53,7 @@ table! {
     confidence: Null<F32> => Dict, "How far to trust the share, 0 to 1, in hundredths; null where nothing is claimed.";
     cgroup_confidence: Null<F32> => Plain, "Probability that the sum of the shares of this row's cgroup (of this owner, if it has no cgroup) over a longer time is within 10 % of the truth, 0 to 1, in hundredths. The same in all rows of a cgroup, counter and window; null where nothing is claimed. Older recordings lack it: use `confidence`.";
     processes: Null<I32> => Dict, "Number of processes whose shares this row sums up, because each is below `--min-share` of the window's total; null where it sums up none. Older recordings lack it.";
-    job: Null<Word> => Dict, "Job and step of Slurm that the cgroup is in, as `sacct` names them: `123.0`, `123.batch`, or `123` outside of a step; null where it is in none, or in one whose name others than root may have given. Older recordings lack it.";
+    job: Null<Word> => Dict, "Job and step of Slurm that the cgroup is in, as `sacct` names them: `123.0`, `123.batch`, or `123` outside of a step; null where it is in none, or where users other than root may have given the name. Older recordings lack it.";
 }
 
 /// [`Row::method`]: by who holds the devices.

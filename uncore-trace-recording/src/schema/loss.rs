@@ -15,13 +15,13 @@ table! {
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
-    mono_ns: I64 => Delta, "When it was noticed, `CLOCK_MONOTONIC`, ns.";
-    span_ns: I64 => Delta, "Length of time before `mono_ns` it may affect, ns.";
+    mono_ns: I64 => Delta, "Time at which the loss was noticed, `CLOCK_MONOTONIC`, ns.";
+    span_ns: I64 => Delta, "Length of the time before `mono_ns` that the loss may affect, ns.";
     cause: Word => Dict, "Why.";
-    cpu: Null<I32> => Dict, "CPU; null where it is not of one.";
-    counter: Null<I32> => Dict, "Counter; null where it is not of one.";
+    cpu: Null<I32> => Dict, "CPU; null where the loss is not of one CPU.";
+    counter: Null<I32> => Dict, "Counter; null where the loss is not of one counter.";
     count: I64 => Delta, "How many.";
-    detail: Null<Text> => Plain, "Anything more, in words.";
+    detail: Null<Text> => Plain, "More details, in words.";
 }
 
 /// The cost of a loss.
@@ -146,7 +146,7 @@ causes! {
     NotOpened = "not_opened", ["counter could not be opened", "counters could not be opened"], LossCost::Counts("leave out the events that cannot be opened");
     /// A record that could not be decoded.
     Undecodable = "undecodable", ["record could not be decoded", "records could not be decoded"],
-        LossCost::Counts("build uncore-trace anew: its BPF programs do not fit it");
+        LossCost::Counts("build uncore-trace again: its BPF programs are of another version");
     /// An entry of the log was out of order, and what it says is in no row of `fabric`. `detail`
     /// has the first one.
     Disorder = "disorder", ["entry of the log was out of order", "entries of the log were out of order"], LossCost::Counts(SEE_DETAIL);

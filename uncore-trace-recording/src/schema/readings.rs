@@ -21,7 +21,7 @@ table! {
     RowTime::Tick("tick");
     mono_ns: I64 => Plain, "When the read began, `CLOCK_MONOTONIC`, ns.";
     tick: I64 => Delta, "Number of the tick the row belongs to; a missing number is a missing tick. Above `mono_ns` divided by the length of a tick where the reading arrived after the end of its tick.";
-    counter: I32 => Delta, "Which counter: `counter` in `counters`.";
+    counter: I32 => Delta, "Counter: `counter` in `counters`.";
     cpu: I32 => Dict, "CPU the read ran on.";
     value: Null<Bits> => Delta, "Raw count since the counter was opened: its 64 bits as a signed number (two's complement); null when the read failed.";
     enabled: Null<Bits> => Delta, "Time enabled, ns; null with a `value`: equal to the time running (never multiplexed).";
@@ -29,10 +29,10 @@ table! {
     width_ns: I32 => Plain, "How long the sweep over this CPU's counters took, ns.";
     trigger: Word => Dict, "What caused the row: timer, sched, irq; stop: the last count of a counter that stopped; start: the counter is read on `cpu` from here on, without a value.";
     error: Null<I32> => Dict, "errno of a failed read, else null; 19 (ENODEV) where the counter stood still because its PMU is gone or moves; 95 (EOPNOTSUPP) where a witness does not count what its owner, a virtual machine, did.";
-    pid: Null<I32> => Dict, "Process on the CPU at the read; null where it was not looked at.";
-    tid: Null<I32> => Dict, "Thread on the CPU at the read; null where it was not looked at.";
-    cgroup_id: Null<Bits> => Dict, "Its cgroup; null where it was not looked at.";
-    owner: Null<Word> => Dict, "Whose the count since the last reading is: task, `other_tasks`, irq, softirq, idle, device or unattributed; null for counters that are not read at every context switch.";
+    pid: Null<I32> => Dict, "Process on the CPU at the read; null where it was not read.";
+    tid: Null<I32> => Dict, "Thread on the CPU at the read; null where it was not read.";
+    cgroup_id: Null<Bits> => Dict, "Cgroup of this process; null where it was not read.";
+    owner: Null<Word> => Dict, "Owner of the count since the last reading: task, `other_tasks`, irq, softirq, idle, device or unattributed; null for counters that are not read at every context switch.";
     process: Null<Word> => Dict, "Name of the owner's process; null where it has none. Its id is `pid`.";
     owner_cgroup_id: Null<Bits> => Dict, "Cgroup of the owner; null where it has none.";
     number: Null<I32> => Dict, "Number of the owner's interrupt or softirq vector; null for every other owner.";

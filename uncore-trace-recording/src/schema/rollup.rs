@@ -40,7 +40,7 @@ pub fn file_metadata(recorded: &BTreeMap<String, String>) -> BTreeMap<String, St
 }
 
 table! {
-    "rollup", "who got which part of each counter, in windows of a second or longer", sorted in row groups by ["event", "filter", "pmu", "owner", "cgroup", "comm", "number", "mono_ns"], later ["job"];
+    "rollup", "each owner's share of each counter, in windows of a second or longer", sorted in row groups by ["event", "filter", "pmu", "owner", "cgroup", "comm", "number", "mono_ns"], later ["job"];
     RowTime::Ends("mono_ns");
     ts: Time => Plain, "End of the window, wall clock, in microseconds, UTC. The hour and the date of a file are those of this time.";
     mono_ns: I64 => Plain, "End of the window on `CLOCK_MONOTONIC`, ns.";
@@ -50,10 +50,10 @@ table! {
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in; null where it was not named.";
     socket: Null<I16> => Dict, "Socket (NUMA node) of the PMU; null where it belongs to none.";
-    subsystem: Word => Dict, "What the user asked for: mem, cache, pcie, c2c, mesh, latency, energy, core, host, io.";
+    subsystem: Word => Dict, "Group of the counter: mem, cache, pcie, c2c, mesh, latency, energy, core, host, io.";
     link: Null<Word> => Dict, "Link whose bytes the counter counts, its own within the host, e.g. `memory 0`; null where it is on none.";
     direction: Null<Word> => Dict, "in (towards the CPUs of the socket), out, or both; null where there is no link.";
-    peak: Null<F64> => Dict, "Most bytes a second over the link; null where that is not known.";
+    peak: Null<F64> => Dict, "Peak bandwidth of the link, bytes a second; null where it is not known.";
     peak_direction: Null<Word> => Dict, "Direction that `peak` is of: that of the row, or both: of the sum of in and out; null as `peak`.";
     pmu: Word => Dict, "PMU instance as sysfs names it; `disk_NAME` or `net_NAME` for the statistics of a disk or an interface.";
     event: Word => Dict, "Event as planned.";
@@ -67,10 +67,10 @@ table! {
     pod: Null<Word> => Dict, "Pod the cgroup is in, `NAMESPACE/NAME@UID` or its uid alone; null where it is in none.";
     value: Null<F64> => Plain, "This owner's part of the count in `known_ns`, in `unit`; null when nothing is known.";
     low: Null<F64> => Plain, "Lower end of the 90 % interval of `value`; null as `value`.";
-    high: Null<F64> => Plain, "Higher end of it.";
+    high: Null<F64> => Plain, "Higher end of the 90 % interval of `value`; null as `value`.";
     total: Null<F64> => Plain, "The counter's whole count in `known_ns`, the same in each of its rows; null as `value`.";
     running: F32 => Dict, "Time running / time enabled, 0 to 1: the mean of the windows of `fabric`.";
     method: Word => Dict, "How these shares were made: exact, source, monitor, residency, io, held, misses, ports, regression or none.";
     confidence: Null<F32> => Dict, "Part of `value` that is expected in shares within 10 % of the truth, 0 to 1, in hundredths: the mean of their confidences, weighted by value; null where nothing is claimed.";
-    job: Null<Word> => Dict, "Job and step of Slurm that the cgroup is in, as `sacct` names them: `123.0`, `123.batch`, or `123` outside of a step; null where it is in none, or in one whose name others than root may have given. Older files lack it.";
+    job: Null<Word> => Dict, "Job and step of Slurm that the cgroup is in, as `sacct` names them: `123.0`, `123.batch`, or `123` outside of a step; null where it is in none, or where users other than root may have given the name. Older files lack it.";
 }

@@ -196,7 +196,7 @@ fn locate_digest(file: &File) -> io::Result<Option<DigestPosition>> {
     if length > bounds::FOOTER {
         let max_bytes = bounds::FOOTER;
         return Err(io::Error::other(format!(
-            "its footer is larger than {max_bytes} bytes, the most that is read"
+            "its footer is larger than the limit of {max_bytes} bytes"
         )));
     }
     let pair = digest_pair();

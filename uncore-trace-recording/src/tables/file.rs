@@ -81,7 +81,7 @@ impl TableFile {
         let digest = match disk::with_action("read", path, digest::verify_footer(file))? {
             FooterState::Sound(digest) => Some(digest),
             FooterState::Damaged => {
-                bail!("{} is damaged: its footer is not what was written", path.display())
+                bail!("{} is damaged: its footer has changed since it was written", path.display())
             }
             FooterState::Without => None,
         };
@@ -326,7 +326,7 @@ impl FileScan {
             let Some(batch) = batch else {
                 let GroupScan { rows, expected, .. } = *group;
                 if rows != expected {
-                    bail!("a row group holds {rows} rows, its footer says {expected}");
+                    bail!("a row group has {rows} rows, but the footer says {expected}");
                 }
                 self.group = None;
                 continue;
@@ -346,7 +346,7 @@ impl FileScan {
             &self.path,
             self.groups.is_sound(self.source.file_handle(), number),
         )? {
-            bail!("row group {number} is not what was written");
+            bail!("row group {number} has changed since it was written");
         }
         let group = self.footer.metadata().row_group(number);
         let is_wanted = |name: &str| self.columns.iter().any(|field| field.name() == name);

@@ -368,8 +368,7 @@ fn occupied_error(
     match tables.last().and_then(|(_, fabric)| lock::find_holder(fabric)) {
         Some(holder) => lock::in_use(path, holder),
         None => anyhow!(
-            "{} is left from a recording that did not end; make it a file with \
-             `uncore-trace repair {}`",
+            "{} is from a recording that did not end; finish it with `uncore-trace repair {}`",
             dir.display(),
             path.display()
         ),

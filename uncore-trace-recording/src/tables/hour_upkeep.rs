@@ -35,7 +35,10 @@ pub fn repair_hours(root: &Path) -> Result<Vec<PathBuf>> {
         }
         match repair_table(&rollup::TABLE, &target) {
             Ok(_) => repaired.push(target),
-            Err(error) => log::warn!("an hour that was not finished is left as it is: {error:#}"),
+            Err(error) => log::warn!(
+                "cannot finish an earlier hour, which stays as it is: \
+                                      {error:#}"
+            ),
         }
     }
     Ok(repaired)
@@ -68,8 +71,8 @@ pub fn trim_hours(root: &Path, age: Duration, max_unsent: Option<u64>) -> Result
         bytes += fs::symlink_metadata(&path).map_or(0, |metadata| metadata.len());
         if max_unsent.is_some_and(|max_bytes| bytes > max_bytes) {
             log::warn!(
-                "{} is older than rollup.keep and was not sent, and more than upload.queue waits: \
-                 it is removed",
+                "removing {}, which was not sent: it is older than rollup.keep, and the unsent \
+                 files exceed upload.queue",
                 path.display()
             );
             old.push(path);
@@ -97,7 +100,7 @@ pub fn trim_hours(root: &Path, age: Duration, max_unsent: Option<u64>) -> Result
 fn split_by_sent(root: &Path, files: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let sent = upload_journal::read_journal(root).unwrap_or_else(|error| {
         let path = root.join(upload_journal::JOURNAL);
-        log::warn!("{:#}; all files count as not sent", disk::action_error("read", &path, &error));
+        log::warn!("{:#}; all files count as unsent", disk::action_error("read", &path, &error));
         BTreeMap::new()
     });
     let is_sent = |path: &PathBuf| {

@@ -191,7 +191,7 @@ impl Hours {
             }
             ensure!(
                 self.allowed_files.as_ref().is_none_or(|files| files.contains(&path)),
-                "{} holds these windows already: remove it, or choose another directory",
+                "{} already has these windows: remove it, or choose another directory",
                 path.display()
             );
             second += 1;

@@ -119,7 +119,7 @@ impl Partition {
             if let Some(named) = &self.values[level]
                 && *named != encode_component(actual)
             {
-                return Some(format!("it is of the {key} {actual}, and lies in {key}={named}"));
+                return Some(format!("it is of the {key} {actual}, but is in {key}={named}"));
             }
         }
         None
@@ -289,12 +289,12 @@ mod tests {
         assert_eq!(partition.refusal_reason(&origin("h1", Some("c d"))), None);
         assert_eq!(
             partition.refusal_reason(&origin("h2", Some("c d"))).as_deref(),
-            Some("it is of the host h2, and lies in host=h1")
+            Some("it is of the host h2, but is in host=h1")
         );
         let reason = partition.refusal_reason(&origin("h1", None));
         assert_eq!(
             reason.as_deref(),
-            Some("it is of the cluster default, and lies in cluster=c%20d")
+            Some("it is of the cluster default, but is in cluster=c%20d")
         );
         assert_eq!(Partition::default().refusal_reason(&origin("h2", None)), None);
         let time = Timestamp::from_microsecond(1_795_478_400_000_000).unwrap();

@@ -39,7 +39,7 @@ impl LiveTables {
         let fabric = open_or_retry(&fabric::TABLE, target)?;
         if fabric.row_count() == 0 {
             bail!(
-                "{} {holder}, and nothing of it is on the disk yet: look again in some seconds",
+                "{} {holder}, and no data is on the disk yet: try again in some seconds",
                 path.display()
             );
         }

@@ -75,7 +75,7 @@ fn describe_file_type(file_type: FileType) -> &'static str {
     } else if file_type.is_socket() {
         "a socket"
     } else {
-        "no regular file"
+        "not a regular file"
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) fn check_text_lengths(batch: &RecordBatch) -> Result<()> {
         };
         ensure!(
             !texts.is_some_and(is_long),
-            "column {} has a text of more than the {} bytes that are read",
+            "column {} has a text of more than {} bytes, the limit",
             field.name(),
             bounds::STRING
         );
@@ -88,7 +88,7 @@ fn check_pages(
     column: &str,
 ) -> Result<u64> {
     let range =
-        chunk_range(chunk).with_context(|| format!("column {column} has no place in the file"))?;
+        chunk_range(chunk).with_context(|| format!("the file has no data of column {column}"))?;
     let (mut offset, mut decoded_bytes, mut dictionary_bytes) = (range.start, 0, 0);
     while offset < range.end {
         let mut reader =
@@ -97,14 +97,14 @@ fn check_pages(
             .with_context(|| format!("a page of column {column} has no header"))?;
         ensure!(
             header.decoded <= bounds::PAGE,
-            "a page of column {column} has {} bytes, more than the {} that are read",
+            "a page of column {column} has {} bytes, and the limit is {}",
             header.decoded,
             bounds::PAGE
         );
         decoded_bytes += header.decoded;
         ensure!(
             decoded_bytes <= bounds::COLUMN,
-            "column {column} has more than the {} bytes that are read of a row group",
+            "column {column} has more than {} bytes in a row group, the limit",
             bounds::COLUMN
         );
         if header.page_type == DICTIONARY {

@@ -49,7 +49,7 @@ impl Recording {
         }
         let is_empty = recording.is_rollup() && recording.table_files(&fabric::TABLE)?.is_empty();
         if let Some(LeftOut { path, why, .. }) = left_out.first().filter(|_| is_empty) {
-            bail!("{} does not belong there: {why}", path.display());
+            bail!("{} is in the wrong place: {why}", path.display());
         }
         for LeftOut { path, why, .. } in left_out.iter().take(NAMED) {
             let path = path.display().to_string();
@@ -142,8 +142,8 @@ impl Recording {
     pub fn require_finished(&self) -> Result<()> {
         if let Some(holder) = self.recording_process() {
             bail!(
-                "{} {holder}: wait until it has ended (`report`, `export` and `diff` show what \
-                 there is so far)",
+                "{} {holder}: wait until it has ended (`report`, `export` and `diff` show the data \
+                 so far)",
                 self.path.display()
             );
         }

@@ -16,10 +16,10 @@ pub(super) fn recovery_message(partials: &[&Partial], output: &Path) -> String {
         }
     }
     if damaged.is_empty() {
-        format!("what was recorded before is kept: make room or mend the cause, then {repair}")
+        format!("earlier data is kept: free disk space or fix the cause, then {repair}")
     } else if intact == 0 {
-        "all that was recorded is lost".to_owned()
+        "the whole recording is lost".to_owned()
     } else {
-        format!("{} are lost; to keep the rest, {repair}", damaged.join(" and "))
+        format!("{} are lost; to keep the other data, {repair}", damaged.join(" and "))
     }
 }

@@ -367,8 +367,8 @@ fn require_version(tables: &[TableFile], pairs: &BTreeMap<String, String>) -> Re
     match pairs.get(metadata::ROLLUP_VERSION) {
         Some(version) if *version == ROLLUP_VERSION.to_string() => Ok(()),
         Some(version) => bail!(
-            "{path} has version {} of the table rollup, and this program reads \
-             {ROLLUP_VERSION}: use the one that wrote it",
+            "{path} has version {} of the table rollup, and this program reads {ROLLUP_VERSION}: \
+             use the program version that wrote it",
             version.escape_debug()
         ),
         None => bail!("{path} is not a file of a roll-up: move it elsewhere"),

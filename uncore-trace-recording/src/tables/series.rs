@@ -98,7 +98,7 @@ impl FromStr for Keep {
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let size = text.parse::<ByteSize>().ok().filter(|_| is_size(text));
     size.map(|size| size.as_u64())
-        .ok_or_else(|| format!("{text:?} is no size: write 256MiB, 20GiB or 1GB"))
+        .ok_or_else(|| format!("{text:?} is not a size: write 256MiB, 20GiB or 1GB"))
 }
 
 /// Whether a text has a unit of size, not of time.
@@ -344,8 +344,13 @@ pub fn repair_parts(dir: &Path) -> Result<()> {
             continue;
         }
         match super::repair::repair_path(&path) {
-            Ok(_) => log::info!("finished the part {} that was left", path.display()),
-            Err(error) => log::warn!("a part that was not finished is left as it is: {error:#}"),
+            Ok(_) => {
+                log::info!("finished the part {}, which an earlier recorder left", path.display())
+            }
+            Err(error) => log::warn!(
+                "cannot finish an earlier part, which stays as it is: \
+                                      {error:#}"
+            ),
         }
     }
     Ok(())

@@ -74,7 +74,10 @@ impl ChunkReader for OpenedFile {
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
         // A damaged footer may name any length: no memory is taken for what is not there.
         if start.checked_add(length as u64).is_none_or(|end| end > self.length) {
-            return Err(ParquetError::EOF(format!("{length} bytes at {start} are not there")));
+            return Err(ParquetError::EOF(format!(
+                "the file ends before the {length} bytes at \
+                                                  {start}"
+            )));
         }
         let mut bytes = vec![0; length];
         self.file.read_exact_at(&mut bytes, start)?;

@@ -748,7 +748,8 @@ fn a_row_group_is_verified_before_its_rows_are_given() {
     }
     for (from, to) in [(101, 200), (101, 300), (101, 101)] {
         let line = format!("{:#}", first(from, to).unwrap_err());
-        let wanted = "run.parquet is damaged after row 0: row group 1 is not what was written";
+        let wanted = "run.parquet is damaged after row 0: row group 1 has changed since it was \
+                      written";
         assert!(line.ends_with(wanted), "{line}");
     }
     // No batch has rows of two row groups, and none follows an error.

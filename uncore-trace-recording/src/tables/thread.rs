@@ -83,7 +83,7 @@ struct PartTap {
 
 impl PartTap {
     fn send_tapped(&self, tapped: Tapped) -> Result<()> {
-        self.tap.sender.send(tapped).context("no thread takes the rows")
+        self.tap.sender.send(tapped).context("the thread that receives the rows has ended")
     }
 
     fn wants_table(&self, table: &TableDef) -> bool {
@@ -191,7 +191,7 @@ impl WriterHandle {
     fn join_thread(&mut self) -> Result<RecordingSize> {
         self.commands = None;
         let Some(thread) = self.thread.take() else {
-            return Err(anyhow!("the tables cannot be written, as an earlier error said"));
+            return Err(anyhow!("the tables cannot be written because of an earlier error"));
         };
         thread
             .join()

@@ -98,7 +98,7 @@ enum WriterOutput {
 
 impl PieceChannel {
     fn send_piece(&self, piece: TablePiece) -> Result<()> {
-        self.sender.send(piece).context("no thread takes the rows")
+        self.sender.send(piece).context("the thread that receives the rows has ended")
     }
 
     /// The table, if it is needed.

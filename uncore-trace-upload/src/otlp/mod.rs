@@ -101,7 +101,7 @@ impl Push {
                         None => spread_wait(self.settings.interval),
                     };
                     self.warn_unless_repeated(&format!(
-                        "{why}; it is tried again, and logged once an hour"
+                        "{why}; the push is repeated, and failures are logged once an hour"
                     ));
                     wait
                 }
@@ -151,7 +151,7 @@ impl Push {
             CollectorAnswer::Taken(None) => Ok(()),
             CollectorAnswer::Taken(Some(hint)) => {
                 self.warn_unless_repeated(&format!(
-                    "{collector_address} took the metrics, but {hint}"
+                    "{collector_address} accepted the metrics, but {hint}"
                 ));
                 Ok(())
             }

@@ -166,14 +166,12 @@ impl SpanSaver {
     /// Serves a request to save the newest time span of the ring.
     pub(super) fn request_save(&mut self) {
         if self.ring.is_none() {
-            log::warn!(
-                "asked to save the ring, but there is none: add [ring] to the configuration"
-            );
+            log::warn!("cannot save the ring: there is none; add [ring] to the configuration");
             return;
         }
         if self.accepted_at.is_some_and(|accepted| accepted.elapsed() < self.kept.pause) {
             self.refused += 1;
-            log::warn!("asked to save the ring again within kept.pause: nothing is saved");
+            log::warn!("the ring is not saved again: it was saved less than kept.pause ago");
             return;
         }
         self.accepted_at = Some(Instant::now());
@@ -222,7 +220,8 @@ impl SpanSaver {
             }
             if !has_all {
                 log::warn!(
-                    "trigger {}: the recording ends before the time that is to be saved",
+                    "trigger {}: the recording ends before the end of the span that the trigger \
+                     saves",
                     due.name
                 );
             }

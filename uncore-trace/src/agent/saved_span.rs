@@ -116,7 +116,7 @@ fn save_span(wish: &SpanToSave, linked: &Path, stem: &str) -> Result<PathBuf> {
     let final_path = vacant_path(kept, stem);
     let written = join_parts(wish, linked, &hidden).or_else(|error| {
         log::warn!(
-            "trigger {}: saved as separate parts, which cannot be joined: {error:#}",
+            "trigger {}: saved as separate parts, because they cannot be joined: {error:#}",
             wish.name
         );
         fs::remove_dir_all(&hidden).ok();

@@ -335,15 +335,18 @@ impl TapConsumer {
         let Some(rollup) = &self.config.rollup else { return };
         match hour_upkeep::repair_hours(&rollup.directory) {
             Ok(files) => files.iter().for_each(|file| {
-                log::info!("finished the hour {}, which an error had left", file.display());
+                log::info!(
+                    "finished the hour {}, which was left unfinished after an error",
+                    file.display()
+                );
             }),
-            Err(error) => log::warn!("cannot look for unfinished hours: {error:#}"),
+            Err(error) => log::warn!("cannot search for unfinished hours: {error:#}"),
         }
         let unsent = self.config.upload.as_ref().map(|upload| upload.queue);
         let trimmed =
             rollup.keep.map(|age| hour_upkeep::trim_hours(&rollup.directory, age, unsent));
         if let Some(Err(error)) = trimmed {
-            log::warn!("cannot look for hours older than rollup.keep: {error:#}");
+            log::warn!("cannot search for hours older than rollup.keep: {error:#}");
         }
     }
 

@@ -127,7 +127,8 @@ pub fn run(
             tokio::select! {
                 ended = Box::pin(record) => {
                     stop.store(true, Ordering::Relaxed);
-                    ended.and_then(|_| Err(anyhow!("a signal came before the end: nothing is kept")))
+                    ended.and_then(|_| Err(anyhow!("a signal ended the measurement early: no \
+                                                    result is saved")))
                 }
                 _ = over => Ok(()),
             }
@@ -162,7 +163,7 @@ pub fn run(
         .collect();
     ensure!(
         !links.is_empty(),
-        "the counters of memory counted nothing in a whole second: nothing is kept"
+        "the memory counters counted nothing in a whole second: no result is saved"
     );
     let asked_per_s = [0, 1].map(|kernel| asked.get(kernel).copied().unwrap_or_default());
     Ok(CalibrationOutcome { links, threads: cpus.len(), asked_per_s })

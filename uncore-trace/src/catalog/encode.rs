@@ -211,7 +211,7 @@ impl<'a> PmuWords<'a> {
         if let (Some(event), Some(missing)) = (alias, missing) {
             let max = self.term_format(missing).map_or(u64::MAX, |format| format.max_value());
             let (name, missing) = (printable(event.name), printable(missing));
-            let message = format!("{name} needs {missing}=N with it, N up to {max:#x}");
+            let message = format!("{name} also needs {missing}=N, with N up to {max:#x}");
             return Err(ColumnError::new(terms.first().map_or(1, |term| term.column), message));
         }
         Ok(TypedEvent { alias, fields_before, fields: typed_fields })

@@ -178,8 +178,8 @@ impl PmuWords<'_> {
         let (term, value) =
             mask.terms.iter().find_map(|term| Some((term, value(term).filter(|v| *v > max)?)))?;
         Some(format!(
-            "{}: {term}={value:#x} selects a {peer} that is not there, its peer file says \
-             nr_{peer}={count}: give {term} up to {max:#x}",
+            "{}: {term}={value:#x} selects a {peer} that does not exist, because the PMU's peer \
+             file says nr_{peer}={count}: give {term} up to {max:#x}",
             printable(&self.pmu.name)
         ))
     }

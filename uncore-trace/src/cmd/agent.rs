@@ -27,7 +27,7 @@ use crate::text::count_noun;
 
 /// Record continuously, as a configuration file says
 ///
-/// Keeps three things, each of which can be left out: the newest raw tables on the local disk (the
+/// Has three outputs, each of which can be left out: the newest raw tables on the local disk (the
 /// ring), the shares in windows of a second or longer as one Parquet file for each hour (the
 /// roll-up), and metrics for Prometheus. A trigger saves a time span of the ring when a rate is
 /// above a level. SIGHUP reads the configuration again. SIGUSR1 saves a time span of the ring
@@ -81,7 +81,8 @@ pub fn run(args: &Args) -> Result<u8> {
     agent::parse_conditions(&config, &plan)?;
     for trigger in config.scarce_triggers() {
         log::warn!(
-            "trigger {}: the ring may have less than before and after: choose a larger ring.keep",
+            "trigger {}: the ring may be shorter than before and after together: choose a larger \
+             ring.keep",
             trigger.name
         );
     }

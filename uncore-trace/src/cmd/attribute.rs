@@ -22,9 +22,9 @@ use crate::units;
 
 /// Divide the counts of a recording again
 ///
-/// Makes the table `fabric` again from the raw tables of a directory that `record -o DIR/` wrote,
-/// with the same or another method, in windows of the same or another length. Counters that were
-/// read at every context switch stay exact.
+/// Makes the table `fabric` again from the raw tables of a directory that `record -o DIR/` wrote.
+/// The method and the length of the windows may be the same as in the recording or others.
+/// Counters that were read at every context switch stay exact.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -53,7 +53,7 @@ pub struct Args {
     #[command(flatten)]
     permissions: ModeArg,
 
-    /// How to divide the counts [default: as the recording did]
+    /// How to divide the counts [default: the method of the recording]
     #[arg(long, value_name = "METHOD", help_heading = DIVIDE)]
     method: Option<MethodChoice>,
 
@@ -61,17 +61,17 @@ pub struct Args {
     #[arg(short = 'I', long, value_name = "TIME", value_parser = millis, help_heading = DIVIDE)]
     interval: Option<Duration>,
 
-    /// How much of the time after a window a method that learns uses to divide that window; a bare
-    /// number is seconds [default: as the recording did]
+    /// How much time after a window a method that learns uses to divide that window; a bare number
+    /// is seconds [default: as in the recording]
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = DIVIDE)]
     lag: Option<Duration>,
 
-    /// Unite processes whose share of a window is below this, in percent of its total; 0 unites
-    /// none [default: as the recording did]
+    /// Merge processes whose share is below this percentage of the window's total; 0 merges nothing
+    /// [default: as in the recording]
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = DIVIDE)]
     min_share: Option<f64>,
 
-    /// How much work to put into what a method learns
+    /// How much work the solver of a method that learns does
     #[arg(long, value_name = "EFFORT", default_value = "live", help_heading = DIVIDE)]
     effort: Effort,
 }

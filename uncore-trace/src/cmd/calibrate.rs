@@ -31,7 +31,8 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// Loads the memory of every socket with one thread per core: a few seconds with reads, and a few
 /// seconds with reads and writes. The result is the highest bandwidth that the memory counters saw
 /// in one second. `top`, `report` and `stat -M` use it to show how full a memory is. Other programs
-/// are slow while this runs. Memory that has no CPUs near it (GPU memory, CXL) is not measured.
+/// are slow during the measurement. Memory that has no CPUs near it (GPU memory, CXL) is not
+/// measured.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:

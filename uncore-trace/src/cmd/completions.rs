@@ -18,7 +18,7 @@ use super::output::print;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
 
-/// Print what a shell needs to complete commands and options
+/// Print a script for a shell that completes commands and options
 ///
 /// Save the output where your shell looks for completions, and start a new shell. For zsh that is a
 /// directory in `fpath`. bash, zsh and fish also complete the groups, metrics and events of this

@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if let (Some(begin), Some(end)) = (wanted.from_ns, wanted.to_ns)
         && begin >= end
     {
-        bail!("--to is not after --from: nothing lies between them");
+        bail!("--to is not after --from: choose a later time for --to");
     }
     let create = CreateOptions {
         overwrite: args.force,

@@ -28,9 +28,8 @@ use crate::view::span::{SelectedTime, TimePoint};
 /// of a table. Several may be given at once; FILE may be - for standard output. A file appears when
 /// it is complete.
 ///
-/// Tenants are cgroups, or what --by says. What is not known is left out, or empty in CSV, and
-/// never
-/// 0. If the recording is incomplete, standard error says what is missing.
+/// Tenants are cgroups, or as --by says. An unknown value is left out, or empty in CSV, and
+/// never 0. If the recording is incomplete, standard error says what is missing.
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("formats").required(true).multiple(true)
@@ -86,24 +85,23 @@ pub struct Args {
           value_parser = table(), help_heading = FORMAT)]
     table: &'static TableDef,
 
-    /// Only what ends after this: a time after the start of the recording (2s, 1m30s; a bare number
-    /// is seconds), or a wall time (2026-01-31T12:00:00Z)
+    /// Only rows that end after this: a time after the start of the recording (2s, 1m30s; a bare
+    /// number is seconds), or a wall time (2026-01-31T12:00:00Z)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     from: Option<TimePoint>,
 
-    /// Only what ends at this time or earlier
+    /// Only rows that end at this time or earlier
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     to: Option<TimePoint>,
 
     #[command(flatten)]
     hosts: HostArgs,
 
-    /// With --perfetto: how many tenants are shown separately, the largest of
-    /// each quantity
+    /// With --perfetto: show the N largest tenants of each quantity separately
     #[arg(long, value_name = "N", requires = "perfetto", default_value_t = 10, help_heading = LINE)]
     top: usize,
 
-    /// With --perfetto: who a track is of
+    /// With --perfetto: what a tenant is
     #[arg(long, value_enum, requires = "perfetto", default_value = "cgroup", help_heading = LINE)]
     by: GroupBy,
 
@@ -142,7 +140,11 @@ pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path, args.from.as_ref(), args.to.as_ref())?;
     args.by.check_recording(&recording)?;
     if !args.by.has_owner() {
-        bail!("tracks are of owners, and --by {} has none: use --by cgroup", args.by.name());
+        bail!(
+            "--perfetto has a track for each owner, and lines of --by {} have no owner: use --by \
+               cgroup",
+            args.by.name()
+        );
     }
     let fabric = recording.open_table(&fabric::TABLE)?;
     let shown = printable(&args.path.display().to_string()).into_owned();
@@ -240,7 +242,7 @@ impl ExportJob<'_> {
                 writer.flush()?;
                 if !written.has_slices {
                     log::warn!(
-                        "the trace does not show who ran on the CPUs, as the recording has no \
+                        "the trace does not show who ran on the CPUs, because the recording has no \
                          slices: record them with `record -o DIR/ --slices`"
                     );
                 }

@@ -13,8 +13,8 @@ use crate::view::span::{TimePoint, wall_range};
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct HostArgs {
-    /// Only this host of a roll-up, `*` for any text; may be given several times [default: all,
-    /// added up]
+    /// Only this host of a roll-up; `*` matches any text; may be given several times [default: all
+    /// hosts, summed]
     #[arg(long = "host", value_name = "NAME", help_heading = HOST)]
     hosts: Vec<String>,
 }

@@ -40,7 +40,7 @@ use crate::plan::Plan;
 /// Show which tenant used the fabric, when, how much, and how sure that is
 ///
 /// Reads uncore perf counters (memory, PCIe, chip-to-chip links, mesh) with BPF, and divides the
-/// counts among the processes and cgroups that ran.
+/// counts among the processes and cgroups that ran at that time.
 #[derive(Debug, clap::Parser)]
 #[command(
     name = "uncore-trace",
@@ -67,7 +67,7 @@ pub struct Cli {
 /// The first steps of a new user, below the list of commands.
 const BEGIN: &str = "\
 First steps, as root:
-  uncore-trace doctor                     # what is missing, and how to fix it
+  uncore-trace doctor                     # what this machine lacks, and the fix
   uncore-trace list                       # what can be counted here
   uncore-trace record -o run.parquet -- ./train.sh
   uncore-trace report run.parquet         # who used how much, and how sure

@@ -136,8 +136,8 @@ async fn record_and_wait(
     }
     if let Some(code) = code.filter(|code| *code != 0 && !options.quiet) {
         messages::print_message(&format!(
-            "the command ended with exit code {code}; the exit code of uncore-trace is 1, as the \
-             recording is incomplete"
+            "the command ended with exit code {code}; the exit code of uncore-trace is 1, because \
+             the recording is incomplete"
         ));
     }
     Ok(1)

@@ -31,8 +31,8 @@ Examples:
   uncore-trace rollup run.parquet -o rollups/
   uncore-trace rollup run/0000* -o rollups/ --window 1s --cluster lab")]
 pub struct Args {
-    /// What `record -o` wrote: files, directories, or the parts of a rotated recording in their
-    /// order
+    /// Recordings that `record -o` wrote: files, directories, or the parts of a rotated recording
+    /// in their order
     #[arg(value_name = "RECORDING", required = true)]
     paths: Vec<PathBuf>,
 
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(short, long, value_name = "DIR", help_heading = WRITE)]
     output: PathBuf,
 
-    /// Length of a window: a whole number of the recording's; a bare number is seconds
+    /// Length of a window: a whole number of windows of the recording; a bare number is seconds
     #[arg(
         short,
         long,

@@ -262,7 +262,8 @@ fn count_by_cgroup(
     let whole = |interval: Duration| interval.subsec_nanos().is_multiple_of(1_000_000);
     ensure!(
         args.interval.is_none_or(whole),
-        "--for-each-cgroup adds up windows of whole milliseconds: give -I a whole number of them"
+        "--for-each-cgroup sums windows of whole milliseconds: give -I a whole number of \
+         milliseconds"
     );
     let Selection { cgroups: named, missing } =
         cgroups::select_cgroups(machine.cgroups.v2_mount()?, list)?;

@@ -36,35 +36,35 @@ const LAG: Duration = Duration::from_millis(500);
 /// Width of the output of --once if standard output is no terminal.
 const COLUMNS: usize = 132;
 
-/// Show the traffic of each link and each tenant, live or of a recording
+/// Show the traffic of each link and each tenant, live or from a recording
 ///
-/// The upper list has the links (memory, PCIe root ports, links between chips, mesh): the rate in
-/// and out (as the CPUs see it: a device that writes to memory is `in`), percent of the peak, and
-/// the last minute. The lower list has the tenants: their rate in each group, their share of the
-/// selected link, the confidence of that share, and the CPUs that they use. A machine without such
-/// counters shows the events of the group host. The key `?` shows all keys.
+/// The upper list shows the links (memory, PCIe root ports, links between chips, mesh): the rate
+/// in and out (as the CPUs see it: a device that writes to memory is `in`), percent of the peak,
+/// and the last minute. The lower list shows the tenants: their rate in each group, their share of
+/// the selected link, the confidence of that share, and the CPUs that they use. On a machine
+/// without such counters, `top` shows the events of the group host. The key `?` shows all keys.
 ///
-/// With FILE, a recording is played at the speed at which it was made: Space pauses it, Left and
-/// Right go back and on, and it stays at its last update.
+/// With FILE, `top` plays a recording at its original speed and stops at the last update. Space
+/// pauses it, and Left and Right move back and forward.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Examples: live; a recording from its second minute on; the end of one as text;
-tenants with more than a tenth of the link, each second
+Examples: live; a recording from its second minute on; the last screen of a
+recording as text; tenants with more than a tenth of the link, each second
   uncore-trace top -p pcie --per port --by container
   uncore-trace top run/ --from 1m
   uncore-trace top run.parquet --once
   uncore-trace top --json | jq -c '[.owners[] | select(.share > 0.1) | .name]'
 
-JSON: one object a line for each update, until it is stopped or the recording
-ends; with --once one object. time, begin_ns, end_ns, frame_ns (wanted length),
+JSON: one object a line for each update, until top is stopped or the recording
+ends; with --once one object. time, begin_ns, end_ns, frame_ns (nominal length),
 links (name, unit, in_per_s, out_per_s, per_s, unknown, full (part: of the peak;
 other: of another source's peak, in a conflict), within_per_s, history), groups
 (name, unit), by, selected (number of the link in links), owners (name, owner,
-per_s of each group, link_per_s, share, confidence, cpus, history). What is not
-known is null, never 0.")]
+per_s of each group, link_per_s, share, confidence, cpus, history). An unknown
+value is null, never 0.")]
 pub struct Args {
     /// A recording to show: a .parquet file, or a directory that `record` wrote; or a roll-up
-    /// [default: what is measured now]
+    /// [default: live measurement]
     #[arg(
         value_name = "FILE|DIR",
         conflicts_with_all = ["groups", "events", "metrics", "tick", "save"]
@@ -92,12 +92,12 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = millis, help_heading = COST)]
     tick: Option<Duration>,
 
-    /// Of a recording, only what ends after this: a time after its start (2s, 1m30s; a bare number
-    /// is seconds), a wall time (2026-01-31T12:00:00Z), or mark:NAME
+    /// With a recording: only windows that end after this: a time after its start (2s, 1m30s; a
+    /// bare number is seconds), a wall time (2026-01-31T12:00:00Z), or mark:NAME
     #[arg(long, value_name = "TIME", requires = "path", help_heading = SPAN)]
     from: Option<TimePoint>,
 
-    /// Of a recording, only what ends at this time or earlier
+    /// With a recording: only windows that end at this time or earlier
     #[arg(long, value_name = "TIME", requires = "path", help_heading = SPAN)]
     to: Option<TimePoint>,
 

@@ -20,8 +20,8 @@ const BUDGET: f64 = 2.0;
 #[derive(clap::Args, Debug)]
 pub(super) struct WitnessArgs {
     /// With --method auto: the part of each CPU's time that witnesses may take, in percent. A
-    /// witness is a counter of each CPU, such as its last-level cache misses, that is read at every
-    /// context switch and tells whose traffic it was. 0: none is opened
+    /// witness is a counter of each CPU, such as last-level cache misses, that is read at every
+    /// context switch and tells whose traffic it was. With 0, no witness is opened
     #[arg(
         long,
         value_name = "PERCENT",
@@ -30,8 +30,8 @@ pub(super) struct WitnessArgs {
         help_heading = COST
     )]
     witness_budget: f64,
-    /// With --method auto: divide counts of many CPUs by counters of few CPUs, where all their CPUs
-    /// have one, instead of witnesses of each CPU. They are read once a tick
+    /// With --method auto: divide counts of many CPUs by counters of few CPUs, if there is one for
+    /// each CPU, instead of by witnesses of each CPU. These counters are read once a tick
     #[arg(long, value_name = "WITNESS", help_heading = COST)]
     witness: Option<WitnessChoice>,
 }

@@ -99,7 +99,7 @@ fn judge_results(
     // A recording of the other PMUs works.
     let state = if opened.is_empty() { FindingState::Fail } else { FindingState::Warn };
     for (error, (pmus, barrier)) in refused {
-        let answer = format!("a counter of {} answers {error}", list_few(&pmus, FEW));
+        let answer = format!("opening a counter of {} fails with {error}", list_few(&pmus, FEW));
         findings.push(refusal_finding(PERF, state, &answer, barrier));
     }
     findings
@@ -114,7 +114,7 @@ fn check_program() -> Finding {
             refusal_finding(
                 BPF,
                 FindingState::Fail,
-                &format!("loading a program answers {error}"),
+                &format!("loading a program fails with {error}"),
                 barrier,
             )
         }
@@ -179,7 +179,7 @@ mod tests {
             (FindingState::Fail, &["x".to_owned()][..])
         );
         assert!(
-            findings[0].what.starts_with("a profile: a counter of a_0, b_0 answers "),
+            findings[0].what.starts_with("a profile: opening a counter of a_0, b_0 fails with "),
             "{findings:?}"
         );
     }

@@ -394,7 +394,7 @@ pub enum Undecodable {
     #[error("a record of the unknown kind {0}")]
     Kind(u32),
     /// A field has an invalid value.
-    #[error("a record of kind {0} with a value that has no meaning")]
+    #[error("a record of kind {0} with an invalid value")]
     Value(u32),
     /// The record is shorter than its content.
     #[error("a record that is too short")]

@@ -253,7 +253,7 @@ impl Kubelet {
 
 /// The messages of an answer, whose fields are counted before anything is made of them.
 fn decode_listed(message: &[u8]) -> Result<ListedPods> {
-    let damaged = "its answer is not of this method";
+    let damaged = "its answer belongs to another method";
     let count = protobuf::count_fields(message, &LISTED, FIELDS).context(damaged)?;
     ensure!(count.is_some(), "its answer has more than {FIELDS} fields, the most that are read");
     ListedPods::decode(message).context(damaged)
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(listed.pods[0].containers[0].devices[0].ids.len(), 100);
         for damaged in [&[10, 9][..], &[0xff; 12]] {
             let error = decode_listed(damaged).unwrap_err().to_string();
-            assert_eq!(error, "its answer is not of this method");
+            assert_eq!(error, "its answer belongs to another method");
         }
     }
 }

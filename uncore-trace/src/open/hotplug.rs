@@ -226,8 +226,7 @@ impl Session {
             // Debian's kernels patch `perf_event_open` (kernel/events/core.c) to require this.
             log::warn!(
                 "counters that stopped cannot be opened again: with kernel.perf_event_paranoid \
-                 above 2 this kernel asks for CAP_SYS_ADMIN, which a recorder gives up; set it to \
-                 2"
+                 above 2 this kernel requires CAP_SYS_ADMIN, which a recorder gives up; set it to 2"
             );
         }
         reopened

@@ -49,7 +49,7 @@ pub use self::verifier::{
 pub use self::witness::HookMeter;
 
 /// What a user can do on a machine where nothing can be recorded; a part of its errors.
-const SAMPLE: &str = "to look at a recording: `uncore-trace report samples/grace`";
+const SAMPLE: &str = "to try a report: `uncore-trace report samples/grace`";
 
 /// The error of an act that takes the system call bpf.
 fn bpf_refusal(act: &str, error: &(dyn std::error::Error + 'static)) -> String {

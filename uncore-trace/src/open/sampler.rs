@@ -251,7 +251,10 @@ fn sample_ticks(
     unreached: &AtomicBool,
 ) {
     if let Err(error) = go_first() {
-        log::info!("the sampler's thread cannot go before other tasks, ticks may be late: {error}");
+        log::info!(
+            "cannot raise the priority of the sampler's thread, so ticks may be late: \
+                    {error}"
+        );
     }
     let capabilities = CapabilitySet::PERFMON | CapabilitySet::BPF;
     confine::restrict_thread(&ThreadNeeds { capabilities, ..ThreadNeeds::default() });

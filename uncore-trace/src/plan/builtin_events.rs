@@ -63,8 +63,8 @@ impl<'a> Resolver<'a> {
         }
         if [USER, SYSTEM].contains(&typed) {
             let why = format!(
-                "{typed} is a time of the command of `stat`, and not one of a cgroup: -e \
-                 task-clock counts the time on CPUs"
+                "{typed} is a time of the command of `stat`, not of a cgroup: -e task-clock counts \
+                 the time on CPUs"
             );
             return Err(ColumnError::new(name.column, why));
         }

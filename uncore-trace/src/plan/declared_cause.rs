@@ -63,7 +63,7 @@ pub(super) fn unused_cause_warning(
         return Ok(None);
     };
     let why = format!(
-        "--cause {} is for counters of unknown cause, and the causes of all counters asked for are \
+        "--cause {} is for counters of unknown cause, and the causes of all selected counters are \
          known",
         declared.name()
     );

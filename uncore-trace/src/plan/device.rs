@@ -226,8 +226,7 @@ impl<'a> Narrowing<'a> {
             } else if !by_requester && !inseparable.is_empty() {
                 let names = inseparable.iter().map(PciAddress::to_string);
                 self.notes.insert(format!(
-                    "{pmu}: what is counted for {address} has the traffic of {} too, below the \
-                     same {}",
+                    "{pmu}: the count for {address} includes the traffic of {}, below the same {}",
                     list_names(names),
                     if position.port.is_some() { "root port" } else { "part of the PMU" }
                 ));
@@ -247,7 +246,7 @@ impl<'a> Narrowing<'a> {
         let Some(term) = rule.term.as_ref() else {
             if rule.by == Locate::HisiBdfRange {
                 self.notes.insert(format!(
-                    "{}: which of its filter bits is which root port is not known, its root ports \
+                    "{}: it is not known which filter bit is which root port, so its root ports \
                      are counted together",
                     printable(&words.pmu.name)
                 ));
@@ -256,7 +255,7 @@ impl<'a> Narrowing<'a> {
         };
         if words.term_format(term).is_none() {
             self.notes.insert(format!(
-                "{}: this kernel has no term {term}, its root ports cannot be told apart",
+                "{}: this kernel has no term {term}, so its root ports cannot be told apart",
                 printable(&words.pmu.name)
             ));
             return BTreeSet::from([Subset::default()]);
@@ -540,11 +539,11 @@ pub(super) fn no_pmu(
         );
     }
     let why = if ways.contains(&Locate::Tegra410Dvsec) && function.tegra.is_none() {
-        "; which one is above it is in the configuration space of the root port, which takes root \
-         to read"
+        "; the configuration space of the root port says which one is above it, and only root can \
+         read it"
     } else if ways.contains(&Locate::IntelDie) {
-        "; which stack is above it is in their die* files, which Linux has from 5.7 on for \
-         Skylake-SP to Ice Lake-SP and for no later processor"
+        "; their die* files say which stack is above it, but Linux has them only from 5.7 on and \
+         only for Skylake-SP to Ice Lake-SP"
     } else {
         ""
     };

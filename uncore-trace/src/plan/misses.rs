@@ -147,9 +147,8 @@ impl<'a> Assembly<'a> {
         }
         if seen.is_empty() {
             bail!(
-                "--method misses divides what CPUs cause, and nothing asked for counts that: \
-                 leave it out, or ask for a counter whose cause is cpu in \
-                 `uncore-trace list events`"
+                "--method misses divides traffic of CPUs, and no selected counter counts it: leave \
+                 it out, or select a counter whose cause is cpu in `uncore-trace list events`"
             );
         }
         let cpus: CpuList = seen.iter().map(|(_, cpus)| cpus).collect();
@@ -171,7 +170,7 @@ impl<'a> Assembly<'a> {
             }
             self.add_within(&sources, &seen, allowance)
         } else {
-            let note = "--method residency or regression goes without";
+            let note = "--method residency or regression needs none";
             self.add_weights(&sources, &seen, note)
         }
     }

@@ -98,8 +98,8 @@ impl<'a> Resolver<'a> {
         }
         ensure!(
             !asked || self.narrowing.used,
-            "{} narrows nothing: no counter asked for is of PCIe root ports that can be told \
-             apart; the PCIe PMUs here are {}",
+            "{} has no effect: no selected counter is of PCIe root ports that can be told apart; \
+             the PCIe PMUs here are {}",
             if request.per_port { "--per port" } else { "--device" },
             list_names(self.pmu_words().filter_map(|words| {
                 words.family?.ports.as_ref()?;
@@ -264,7 +264,7 @@ fn gauge_error(terms: &[Term], event: &str) -> ColumnError {
     let column = terms.first().map_or(1, |term| term.column);
     ColumnError::new(
         column,
-        format!("{} is a gauge, not a count: it cannot be shared out", printable(event)),
+        format!("{} is a gauge, not a count: it cannot be divided", printable(event)),
     )
 }
 

@@ -111,7 +111,7 @@ impl MonitorSetup {
         }
         let dir = resctrl.mount_dir().join(MONITORING);
         accessat(CWD, &dir, Access::WRITE_OK, AtFlags::EACCESS)
-            .with_context(|| failed(format!("{} cannot be written: be root", dir.display())))?;
+            .with_context(|| failed(format!("{} cannot be written: run as root", dir.display())))?;
         with_groups.reader.make_groups(group_limit, tree);
         with_groups.makes_groups = true;
         Ok(Some(with_groups))
@@ -308,7 +308,7 @@ mod tests {
         let memory = plan(WINDOW_NS, MEMORY);
         assert!(why(&memory).unwrap().contains("no monitors of bandwidth"));
         fake.write_file("info/L3_MON/num_rmids", "16\n");
-        assert!(why(&memory).unwrap().contains("be root"));
+        assert!(why(&memory).unwrap().contains("run as root"));
         fake.add_group("mon_groups/a", &[], "");
         assert_eq!(why(&memory), None);
         assert!(why(&plan(WINDOW_NS, "PCIe")).unwrap().contains("-p mem"));

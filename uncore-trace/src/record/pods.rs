@@ -118,7 +118,7 @@ fn send_failure(sender: &Sender<AssignmentReading>, error: &anyhow::Error) {
 }
 
 fn not_asked(error: &anyhow::Error) -> String {
-    format!("the kubelet is not asked which devices pods have: {error:#}")
+    format!("cannot get the devices of pods from the kubelet: {error:#}")
 }
 
 /// A kubelet that is asked; the thread ends when this is dropped.

@@ -69,11 +69,11 @@ impl Rotation {
     /// anyway, the oldest one is removed to make space. The next try is after [`RETRY`].
     pub(super) fn wait_after_error(&mut self, error: &Error) {
         if let Err(error) = self.series.make_room() {
-            log::debug!("no room can be made: {error:#}");
+            log::debug!("cannot free space for the next part: {error:#}");
         }
         if self.waits_until.is_none() {
             log::warn!(
-                "the next part cannot be made, the recording goes on in this one: {error:#}"
+                "cannot begin the next part, so the recording goes on in this part: {error:#}"
             );
         }
         self.waits_until = Some(Instant::now() + RETRY);
@@ -95,7 +95,7 @@ impl Rotation {
             && !self.warned
         {
             self.warned = true;
-            log::warn!("an old part cannot be removed, the recording goes on: {error:#}");
+            log::warn!("cannot remove an old part; the recording goes on: {error:#}");
         }
     }
 }

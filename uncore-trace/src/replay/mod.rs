@@ -80,7 +80,8 @@ pub fn attribute(
     let wrong_tables = Manifest::read_dataset(recording)?.map(|list| list.find_problems(recording));
     if let Some(wrong) = wrong_tables.as_deref().and_then(<[String]>::first) {
         bail!(
-            "{} is not as it was recorded: {wrong}; put its own table back, or record again",
+            "{} has changed since it was recorded: {wrong}; restore the original table, or record \
+             again",
             recording.recording_path().display()
         );
     }

@@ -174,8 +174,8 @@ impl Runner<'_> {
         let cpus = newly_absent(self.table.plan, lap, &mut self.absent);
         if !cpus.is_empty() {
             log::warn!(
-                "the counters read on CPU {cpus} were not there all the time (did it go \
-                 offline?): their counts are too low"
+                "the counters read on CPU {cpus} did not count all the time (did it go offline?): \
+                 their counts are too low"
             );
         }
     }

@@ -164,8 +164,8 @@ impl SelectedTime {
             && from_ns >= to_ns
         {
             bail!(
-                "the end is not after the begin: nothing lies between them (a mark without a \
-                 length is an instant)"
+                "the end is not after the begin: choose a later end (a mark without a length is an \
+                 instant)"
             );
         }
         if begin_ns >= end_ns && (asked_begin_ns.is_some() || asked_end_ns.is_some()) {

@@ -34,7 +34,7 @@ const MACHINES: [(LargeSize, &str); 5] = [
 /// Options of `cargo xtask bench plan`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Number of runs of each, of which the shortest counts
+    /// Runs of each measurement; the shortest counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Measure the uncore-trace at PATH instead of building it

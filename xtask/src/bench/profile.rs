@@ -61,7 +61,7 @@ const NONE: &str = "outside of it: wake-ups";
 /// Options of `cargo xtask bench profile`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Seconds of each profile; segments are merged for the first time after 54
+    /// Seconds of each profile; segments are first merged after 54 s
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Profile the uncore-trace at PATH instead of building it

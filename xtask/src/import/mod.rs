@@ -38,7 +38,7 @@ pub(crate) enum Import {
 pub(crate) struct Perfmon {
     /// The checkout
     dir: PathBuf,
-    /// Only fail if the checked-in data is not what the checkout gives
+    /// Change nothing, and fail if the committed data differs from the checkout
     #[arg(long)]
     check: bool,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Perfmon {
 pub(crate) struct Perf {
     /// The directory of the source
     dir: PathBuf,
-    /// Only fail if the checked-in data is not what the source gives
+    /// Change nothing, and fail if the committed data differs from the source
     #[arg(long)]
     check: bool,
 }
@@ -114,7 +114,7 @@ pub(crate) fn run(import: &Import) -> Result<()> {
             let checked_in = fs::read_to_string(&file)
                 .with_context(|| format!("cannot read {}", file.display()))?;
             let (file, dir) = (file.display(), dir.display());
-            ensure!(checked_in == content, "{file} is not what {dir} gives: import it again");
+            ensure!(checked_in == content, "{file} differs from {dir}: import it again");
         } else {
             fs::write(&file, &content)
                 .with_context(|| format!("cannot write {}", file.display()))?;

@@ -107,7 +107,7 @@ fn windows_that_others_have_written_are_not_written_again_where_only_own_files_m
     let (made, _) = first.finish_hour().unwrap().unwrap();
     let mut again = open(place.path()).allow_existing(BTreeSet::new());
     let Unwritten { rows: lost, error } = again.write(at(DAY_US), &rows(DAY_US)).unwrap_err();
-    assert!(error.to_string().contains("holds these windows already"), "{error}");
+    assert!(error.to_string().contains("already has these windows"), "{error}");
     assert_eq!(lost, 1);
     let mut next = open(place.path()).allow_existing([made].into());
     next.write(at(DAY_US), &rows(DAY_US)).unwrap();

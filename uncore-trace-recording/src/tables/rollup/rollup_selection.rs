@@ -33,7 +33,7 @@ impl Hosts {
     pub(in crate::tables) fn new(wanted: &[String]) -> Result<Self> {
         let compiled = wanted.iter().map(|pattern| {
             let glob = Glob::new(pattern);
-            let glob = glob.with_context(|| format!("--host {pattern:?} is no name"))?;
+            let glob = glob.with_context(|| format!("--host {pattern:?} is not a name"))?;
             Ok((pattern.clone(), glob.compile_matcher()))
         });
         compiled.collect::<Result<_>>().map(Self)

@@ -286,10 +286,10 @@ fn a_file_that_does_not_belong_where_it_lies_is_left_out() {
         "it has rows of the host two, and its footer says three".to_owned(),
     )];
     for (to, why) in [
-        (format!("{hour}/host=two/{file}"), "it is of the host one, and lies in host=two"),
+        (format!("{hour}/host=two/{file}"), "it is of the host one, but is in host=two"),
         (
             format!("cluster=c/date=2026-11-24/hour=00/host=one/{file}"),
-            "it is of the cluster default, and lies in cluster=c",
+            "it is of the cluster default, but is in cluster=c",
         ),
         (
             format!("cluster=default/date=2026-11-24/hour=01/host=one/{file}"),

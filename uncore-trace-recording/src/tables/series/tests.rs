@@ -193,7 +193,7 @@ fn a_part_has_a_time_or_a_size() {
         ("10ms", "at least 1s"),
         ("4KiB", "at least 1MiB"),
         ("soon", "with a unit"),
-        ("xB", "no size"),
+        ("xB", "not a size"),
     ] {
         let error = parse(wrong).unwrap_err();
         assert!(error.contains(says), "{wrong}: {error}");

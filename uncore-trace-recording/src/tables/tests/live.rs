@@ -35,7 +35,7 @@ fn what_is_sealed_can_be_read_and_stays_what_it_was() {
         };
         let mut writer = Writer::create(made, CreateOptions::default(), &pairs()).unwrap();
         let nothing = refusal(Recording::open_so_far(&path));
-        assert!(nothing.contains("nothing of it is on the disk yet"), "{nothing}");
+        assert!(nothing.contains("no data is on the disk yet"), "{nothing}");
         (0..30).for_each(|number| seal(&mut writer, number));
         let early = Recording::open_so_far(&path).unwrap();
         assert!(early.recording_process().is_some());

@@ -277,9 +277,9 @@ impl ConditionWatch {
             if unread > state.logged_unread {
                 state.logged_unread = unread;
                 lines.push(format!(
-                    "{unread} of {counter_count} counters of the condition {text:?} are not read: \
-                     it is decided by the others; see the table counters for what was not opened, \
-                     and bring all CPUs online"
+                    "{unread} of {counter_count} counters of the condition {text:?} are not read, \
+                     and only the others are compared with the level: see the table counters for \
+                     counters that were not opened, and bring all CPUs online"
                 ));
             }
         }

@@ -78,7 +78,7 @@ fn verifier_table(programs: &[VerifiedProgram], release: &str) -> String {
     }
     let refused = programs.iter().filter(|verified| verified.effort.is_err()).count();
     let verdict = match refused {
-        0 => "takes all programs".to_owned(),
+        0 => "accepts all programs".to_owned(),
         count => format!("refuses {count} of {} programs", programs.len()),
     };
     let release = printable(release);
@@ -112,7 +112,7 @@ mod tests {
              verifier of Linux 7.2.1 refuses 1 of 2 programs; it gives up at 1000000 \
              instructions\n"
         );
-        assert!(verifier_table(&programs[..1], "7.2.1").contains("takes all programs"));
+        assert!(verifier_table(&programs[..1], "7.2.1").contains("accepts all programs"));
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(super) fn answer_lines(options: &RecordOptions) -> Vec<String> {
     }
     let width = terminal::columns().unwrap_or(COLUMNS).saturating_sub(PREFIX);
     brief_lines(&options.output, width).unwrap_or_else(|error| {
-        log::warn!("cannot read the recording for its answer: {error:#}");
+        log::warn!("cannot read the recording for the summary: {error:#}");
         Vec::new()
     })
 }

@@ -38,7 +38,7 @@ pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> 
     let latencies = read_latencies(recording, args)?;
     ensure!(
         !recording.is_rollup(),
-        "{path} is a roll-up, which does not keep latencies: ask a recording"
+        "{path} is a roll-up, which has no latencies: give a recording"
     );
     ensure!(
         !latencies.is_empty(),

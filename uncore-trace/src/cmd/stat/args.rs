@@ -28,30 +28,31 @@ time. Without -p, -e, -M and --device: the software events that perf stat counts
 times of the command. Output goes to standard error unless -o or --log-fd is
 given.
 
-Options of perf stat that change nothing here are accepted too: -a, -B, -i and
-more. docs/limits.md lists what becomes of each one.
+Options of perf stat that have no effect here are accepted too: -a, -B, -i and
+more. docs/limits.md lists what stat does with each option of perf stat.
 
-With --for-each-cgroup a cgroup has what is in it and in those below it, as in
-perf. (other), (idle), (irq), (device) and (unattributed) are what is in no
-named cgroup. If one that is named is below another one, lines overlap, and the
-line (all) is the whole; else lines add up to it. Each line has the method of
-the share and its lowest confidence. Counters of a CPU (-p host, -p core) are
-read at every context switch, which makes every switch slower; uncore counters
-are read by the timer only.
+With --for-each-cgroup the line of a cgroup includes the cgroups below it, as in
+perf. (other), (idle), (irq), (device) and (unattributed) are counts that belong
+to no named cgroup. If a named cgroup is below another one, lines overlap, and
+the line (all) is the whole; otherwise the lines sum to the whole. Each line has
+the method of the share and its lowest confidence. Counters of a CPU (-p host,
+-p core) are read at every context switch, which makes every switch slower;
+uncore counters are read by the timer only.
 
 CSV: [seconds or 'summary'] [place [counters]] value unit event [cgroup] [+-%]
 running_ns running% rate_or_metric its_unit [method confidence]. JSON: one
-object a line with perf's keys. A rate is per second of the measurement, bytes
-in GB/s; perf's is per second of CPU time, with K, M or G. docs/limits.md lists
-every difference from perf.
+object a line with perf's keys. A rate is per second of the measurement, and
+bytes are in GB/s; a rate of perf is per second of CPU time, with K, M or G.
+docs/limits.md lists every difference from perf.
 
 stat treats the command as perf stat does. Ctrl-C goes to the command, and
-counting ends when it ends. A second Ctrl-C prints the counts and leaves the
-command running; with -I or --timeout the first one does. SIGTERM and SIGHUP do
-the same (perf prints nothing then). --timeout sends the command SIGTERM and
-waits for it; --interval-count and `stop` wait for it. If the reader of the
-output ends (`stat -I 100 | head`) counting ends and the command runs on. If the
-output cannot be written counting ends and stat waits for the command.
+counting ends when the command ends. A second Ctrl-C prints the counts and
+leaves the command running; with -I or --timeout the first Ctrl-C does this.
+SIGTERM and SIGHUP do the same (perf prints nothing then). --timeout sends the
+command SIGTERM and waits for it; --interval-count and `stop` wait for it. If
+the reader of the output ends (`stat -I 100 | head`), counting ends and the
+command runs on. If the output cannot be written, counting ends and stat waits
+for the command.
 
 Exit code: the command's (with -r that of the last run that failed; 128 + N if
 signal N killed it, 0 if --timeout did); 0 if the command was left running or
@@ -60,8 +61,8 @@ With --for-each-cgroup it is 1 if something was lost.";
 
 /// Count and print, as perf stat does
 ///
-/// Opens the counters of the given groups and events for the whole machine, and prints what they
-/// counted while the command ran, or until Ctrl-C. Instances of a PMU are added up.
+/// Opens the counters of the given groups and events for the whole machine, and prints their counts
+/// when the command ends or at Ctrl-C. Instances of a PMU are summed.
 #[derive(clap::Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(
@@ -73,8 +74,8 @@ pub struct Args {
     #[command(flatten)]
     pub(super) select: SelectArgs,
 
-    /// Count only with the counters that are read on these CPUs, e.g. 0-3,8; an uncore counter is
-    /// read on one CPU of its socket or die
+    /// Use only counters that are read on these CPUs, e.g. 0-3,8; an uncore counter is read on one
+    /// CPU of its socket or die
     #[arg(
         short = 'C',
         long = "cpu",
@@ -113,7 +114,7 @@ pub struct Args {
     )]
     pub(super) interval_count: Option<u32>,
 
-    /// After the intervals, print the counts of the whole time too
+    /// After the intervals, also print the counts of the whole time
     #[arg(long, requires = "interval", help_heading = TIME)]
     pub(super) summary: bool,
 
@@ -135,8 +136,8 @@ pub struct Args {
     )]
     pub(super) delay: Delay,
 
-    /// Run the command N times, print the mean and its standard error; 0: until Ctrl-C, print each
-    /// run
+    /// Run the command N times, and print the mean and its standard error; with 0, repeat until
+    /// Ctrl-C and print each run
     #[arg(
         short = 'r',
         long,
@@ -146,7 +147,7 @@ pub struct Args {
     )]
     pub(super) repeat: Option<u32>,
 
-    /// Before each run, write what is cached to disks: sync(2)
+    /// Before each run, write cached data to disks: sync(2)
     #[arg(short = 'S', long, conflicts_with = "for_each_cgroup", help_heading = TIME)]
     pub(super) sync: bool,
 
@@ -212,7 +213,7 @@ pub struct Args {
     #[arg(long, help_heading = PRINT)]
     pub(super) metric_only: bool,
 
-    /// Do not print events that counted nothing
+    /// Do not print events whose count is 0
     #[arg(long, help_heading = PRINT)]
     pub(super) hide_zero_events: bool,
 

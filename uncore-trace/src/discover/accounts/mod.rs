@@ -93,7 +93,7 @@ impl AccountValues {
             let name: String = account.name.chars().take(LONGEST_NAME).collect();
             self.note_unread(
                 account.source,
-                &format!("{:?} is no name of an account", printable(&name)),
+                &format!("{:?} is not a name of an account", printable(&name)),
             );
         } else if self.values.len() >= MOST {
             self.note_unread(account.source, &format!("only {MOST} accounts are read"));
@@ -131,7 +131,10 @@ impl AccountValues {
                 if number.is_none() {
                     let text: String = text.chars().take(LONGEST_NAME).collect();
                     let text = text.trim();
-                    self.note_unread(source, &format!("{}: {text:?} is no number", path.display()));
+                    self.note_unread(
+                        source,
+                        &format!("{}: {text:?} is not a number", path.display()),
+                    );
                 }
                 number
             }

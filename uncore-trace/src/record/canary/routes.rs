@@ -116,7 +116,7 @@ impl Routes {
             .collect();
         ensure!(
             memory.is_some() || disk.is_some() || network.is_some(),
-            "the canary has nothing to move ({}): record -p mem or -p io too, or leave out the \
+            "the canary has nothing to move ({}): also record -p mem or -p io, or leave out the \
              canary",
             reasons.join("; ")
         );

@@ -59,13 +59,12 @@ impl MarkRefusal {
             }
             Self::TooManyOpen => format!("{MOST_OPEN} spans are open: end some of them first"),
             Self::NoRoom => format!(
-                "a single file has room for {LISTED_MARKS} marks and {} KiB of them: record into a \
+                "a single file can have {LISTED_MARKS} marks of together {} KiB: record into a \
                  directory (-o DIR/)",
                 LISTED_BYTES >> 10
             ),
             Self::Stream => {
-                "the recording is a stream, which has no place for marks: record into a file"
-                    .to_owned()
+                "the recording is a stream, which cannot have marks: record into a file".to_owned()
             }
         }
     }

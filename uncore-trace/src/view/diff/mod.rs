@@ -117,7 +117,7 @@ pub fn compare_spans(
             cgroup_depth,
             SideSumming { by_links, by_name: !is_one_recording },
         )
-        .with_context(|| format!("cannot read what was {word}"))
+        .with_context(|| format!("cannot read the recording {word}"))
     };
     let (mut before_side, mut after_side) =
         (read_side(before_span, "before")?, read_side(after_span, "after")?);
