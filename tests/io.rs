@@ -19,7 +19,7 @@ use crate::harness::{
 };
 
 /// Rows are soon on the disk, where tests wait for them.
-const OPTIONS: [&str; 6] = ["-p", "host", "--io", "--force", "--flush", "200ms"];
+const OPTIONS: [&str; 5] = ["-p", "host", "--io", "--flush", "200ms"];
 
 /// Size of the file that is read and written.
 const FILE_BYTES: usize = 64 << 20;
@@ -81,12 +81,21 @@ fn relative_error(measured: u64, expected: u64, label: &str) -> f64 {
     measured.abs_diff(expected) as f64 / expected as f64
 }
 
+/// Records into a directory of which an earlier attempt may have made a recording.
+fn record_anew(run: &Path) -> Recorder {
+    // Its rows would be read as long as this recording is not finished.
+    if run.exists() {
+        fs::remove_dir_all(run).unwrap();
+    }
+    Recorder::start(run, &OPTIONS)
+}
+
 /// Records fio in one cgroup beside a busy process in another; returns the largest relative error
 /// of a known sum.
 fn beside_a_burner(dir: &Path, disk: &Path, run: &Path, [tenant, other]: [&Cgroup; 2]) -> f64 {
     let burner = Load::spin(0);
     other.add_process(burner.pid());
-    let recorder = Recorder::start(run, &OPTIONS);
+    let recorder = record_anew(run);
     recorder.wait_for_first_window();
     let (before, begin) = (statistics(disk), mono_ns());
     let options = ["--rw=randrw", "--direct=1", "--bs=16k", "--io_size=128m", "--iodepth=8"];
@@ -151,7 +160,7 @@ fn assert_attributed_again(run: &Path, dir: &Path) {
 /// writeback for it, if the io controller tells its cgroup. Returns the fraction that is not
 /// attributed so.
 fn through_the_cache(dir: &Path, disk: &Path, run: &Path, tenant: &Cgroup, synced: bool) -> f64 {
-    let recorder = Recorder::start(run, &OPTIONS);
+    let recorder = record_anew(run);
     let end = if synced { "--end_fsync=1" } else { "--end_fsync=0" };
     let fio_bytes = fio(tenant, dir, &["--rw=write", "--bs=64k", end]);
     if !synced {
