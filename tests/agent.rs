@@ -92,11 +92,13 @@ impl Agent {
     }
 
     /// Waits until a condition holds.
+    #[track_caller]
     pub(crate) fn until(&self, event: &str, mut is_so: impl FnMut(&Self) -> bool) {
         wait_or_explain(event, || is_so(self).then_some(()), || self.log());
     }
 
     /// Waits until it has recorded for this time from now on, seconds.
+    #[track_caller]
     pub(crate) fn until_recorded(&self, seconds: f64) {
         let last_window_s =
             |agent: &Self| agent.metric("uncore_trace_last_window_timestamp_seconds");
@@ -108,6 +110,7 @@ impl Agent {
     }
 
     /// Waits until the roll-up has rows on the disk, which takes at most 10 s.
+    #[track_caller]
     pub(crate) fn until_sealed(&self) {
         self.until("sealed rows of the roll-up", |agent| {
             let unfinished = found_below(&agent.path("rollup"), ".partial");

@@ -53,9 +53,11 @@ pub(crate) fn wait_or_explain<T>(
 
 #[track_caller]
 fn expect_result<T>(result: Option<T>, event: &str, explain: impl FnOnce() -> String) -> T {
-    result.unwrap_or_else(|| {
-        panic!("waited {} s in vain for {event}: {}", PATIENCE.as_secs(), explain())
-    })
+    // In a closure, the place of the panic would be here.
+    match result {
+        Some(result) => result,
+        None => panic!("waited {} s in vain for {event}: {}", PATIENCE.as_secs(), explain()),
+    }
 }
 
 /// The length of what is measured: of a recording, or of a load.

@@ -124,6 +124,7 @@ fn open_recording(path: &Path) -> anyhow::Result<Recording> {
 }
 
 /// Waits until a table of a recording that goes on has a row on the disk.
+#[track_caller]
 pub(crate) fn wait_for_row<T>(
     recording: &Path,
     event: &str,
@@ -134,6 +135,7 @@ pub(crate) fn wait_for_row<T>(
 }
 
 /// Waits until the rows of a table of a recording that goes on are as awaited.
+#[track_caller]
 pub(crate) fn wait_for_rows<T>(
     recording: &Path,
     event: &str,
@@ -144,6 +146,7 @@ pub(crate) fn wait_for_rows<T>(
 }
 
 /// Waits until a window that begins after a time (`CLOCK_MONOTONIC`, ns) is on the disk.
+#[track_caller]
 pub(crate) fn wait_for_window_after(recording: &Path, time_ns: i64) {
     let columns = ["mono_ns", "window_ns"];
     let read_begins = |path: &Path| {

@@ -290,7 +290,7 @@ mod tests {
             let values = value.map(|value| (account(source, unit), value)).into_iter().collect();
             compare_values(&mut last, 1, values)
         });
-        each.map(|its| its.value).collect()
+        each.map(|counted| counted.value).collect()
     }
 
     #[test]

@@ -345,10 +345,10 @@ mod tests {
             monitors.take_readings().find_map(bytes_of_b).filter(|bytes| *bytes > 0)
         });
         assert!(measured.is_multiple_of(10) && measured <= bytes, "{measured}");
-        let own: Vec<String> =
+        let own_groups: Vec<String> =
             fake.group_names().into_iter().filter(|name| name.contains("uncore-trace-")).collect();
-        assert_eq!(own.len(), 1);
-        assert_eq!(fake.read_tasks(&own[0]), [4]);
+        assert_eq!(own_groups.len(), 1);
+        assert_eq!(fake.read_tasks(&own_groups[0]), [4]);
         monitors.stop_thread();
         assert_eq!(fake.group_names(), ["", "web", "web/mon_groups/x"]);
     }
