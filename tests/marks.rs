@@ -22,9 +22,9 @@ use uncore_trace::tables::reader::OpenTable;
 
 use crate::command::{Answer, NOBODY, Place};
 use crate::harness::recorder::Recorder;
-use crate::harness::subject::wait_for;
 use crate::harness::{self, assert_checked, mono_ns, rows, run, run_ok};
 use crate::skip::skip;
+use crate::wait::wait_for;
 
 /// Locks the machine, and makes a network namespace for this test's thread and its children; `None`
 /// if the test is skipped.

@@ -301,6 +301,32 @@ fn each_import_list_is_of_one_module() {
     assert!(wrong.is_empty(), "one line for each module:\n{}", wrong.join("\n"));
 }
 
+/// A test that sleeps until something has probably happened fails on a busy machine, and wastes
+/// time on others: `tests/wait.rs` waits for events, and names the reasons for which time passes.
+#[test]
+fn tests_wait_for_events_and_do_not_sleep() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut integration_tests = Vec::new();
+    files(&workspace.join("tests"), &mut integration_tests).unwrap();
+    integration_tests.retain(|path| !path.ends_with("tests/wait.rs"));
+    assert!(integration_tests.len() > 100, "{}", integration_tests.len());
+    let mut sources = Vec::new();
+    for dir in ["uncore-trace/src", "uncore-trace-upload/src", "xtask/src"] {
+        files(&workspace.join(dir), &mut sources).unwrap();
+    }
+    let sleeps = |code: &str| {
+        let mut imports = code.lines().filter(|line| line.starts_with("use std::thread"));
+        imports.any(|line| line.contains("sleep")) || code.contains(concat!("thread::", "sleep("))
+    };
+    let read = |path: &PathBuf| fs::read_to_string(path).unwrap();
+    let mut wrong = integration_tests;
+    wrong.retain(|path| sleeps(&read(path)));
+    wrong.extend(sources.into_iter().filter(|path| {
+        read(path).split_once("\nmod tests {").is_some_and(|(_, unit_tests)| sleeps(unit_tests))
+    }));
+    assert!(wrong.is_empty(), "use tests/wait.rs: {wrong:?}");
+}
+
 /// Modules that read files which others write: of a machine, which may be a tree below `--root`, or
 /// in `/run`.
 const OF_THE_MACHINE: [&str; 13] = [

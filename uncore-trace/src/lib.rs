@@ -82,3 +82,8 @@ pub mod stat;
 pub mod top;
 
 pub mod cmd;
+
+#[cfg(test)]
+#[allow(dead_code, reason = "the integration tests use the rest")]
+#[path = "../../tests/wait.rs"]
+mod wait;

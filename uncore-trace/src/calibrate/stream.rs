@@ -98,9 +98,8 @@ fn sum_numbers(numbers: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+    use crate::wait::wait_until;
 
     #[test]
     fn kernels_move_bytes_until_they_are_stopped() {
@@ -108,9 +107,7 @@ mod tests {
             let (stop, bytes) = (AtomicBool::new(false), AtomicU64::new(0));
             std::thread::scope(|scope| {
                 let running = scope.spawn(|| run(&[0], 1 << 20, kernel, &stop, &bytes));
-                while bytes.load(Ordering::Relaxed) == 0 {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                wait_until("moved bytes", || bytes.load(Ordering::Relaxed) > 0);
                 stop.store(true, Ordering::Relaxed);
                 running.join().unwrap().unwrap();
             });

@@ -217,11 +217,10 @@ fn read_windows(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::reader::tests::{fill, machine};
     use super::*;
     use crate::discover::resctrl::fake::FakeResctrl;
+    use crate::wait::{pace, wait_for, wait_until};
 
     const WINDOW_NS: u64 = SHORTEST_WINDOW_NS;
 
@@ -254,34 +253,35 @@ mod tests {
         set(1000);
         let machine = machine(dir.path(), 1);
         let monitors = started(&machine, &plan(WINDOW_NS, MEMORY)).unwrap();
-        // The bytes of x so far, and whether there is a new reading without any.
-        let begin = Instant::now();
-        let mut sum = 0;
-        let mut settle = || {
-            loop {
-                assert!(begin.elapsed() < Duration::from_mins(1));
-                std::thread::sleep(Duration::from_nanos(WINDOW_NS));
-                let new: Vec<u64> = monitors
-                    .take_readings()
-                    .map(|its| {
-                        let of_x = |its: &&crate::entries::Monitored| {
-                            its.cgroup.as_deref() == Some("/pods/a/x")
-                        };
-                        its.bytes.iter().find(of_x).unwrap().bytes
-                    })
-                    .collect();
-                sum += new.iter().sum::<u64>();
-                if new.last() == Some(&0) {
-                    return sum;
-                }
-            }
+        // The bytes of x in new readings, and their number.
+        let take_bytes = || {
+            let bytes_of_x = |reading: Arc<MonitorReading>| {
+                let mut all = reading.bytes.iter();
+                all.find(|monitored| monitored.cgroup.as_deref() == Some("/pods/a/x"))
+                    .unwrap()
+                    .bytes
+            };
+            let new: Vec<u64> = monitors.take_readings().map(bytes_of_x).collect();
+            (new.iter().sum::<u64>(), new.len())
         };
-        assert_eq!(settle(), 0);
+        let mut sum = 0;
+        let mut wait_for_all = || {
+            sum += take_bytes().0;
+            // One may have begun before.
+            let mut count = 0;
+            wait_until("two readings", || {
+                let (bytes, new_count) = take_bytes();
+                (sum, count) = (sum + bytes, count + new_count);
+                count >= 2
+            });
+            sum
+        };
+        assert_eq!(wait_for_all(), 0);
         for bytes in 0..50 {
             set(1000 + 7 * bytes);
-            std::thread::sleep(Duration::from_millis(1));
+            pace(Duration::from_millis(1));
         }
-        assert_eq!(settle(), 343);
+        assert_eq!(wait_for_all(), 343);
     }
 
     #[test]
@@ -330,29 +330,25 @@ mod tests {
             MonitorSetup::prepare_with_tree(&machine, &plan, Some(4), Box::new(fake.clone()));
         let mut monitors = ready.unwrap().and_then(MonitorSetup::start_thread).unwrap();
         monitors.rank_tenants(|| vec!["/pods/b".into()]);
-        let begin = Instant::now();
         let mut bytes = 0;
-        let measured = loop {
-            assert!(begin.elapsed() < Duration::from_mins(1));
-            std::thread::sleep(Duration::from_nanos(WINDOW_NS / 4));
+        let measured = wait_for("a measurement of /pods/b", || {
             bytes += 10;
             for group in fake.group_names() {
                 fake.write_count(&group, 0, "mbm_total_bytes", &format!("{bytes}\n"));
             }
-            let of_b = |its: Arc<MonitorReading>| {
-                let mut all = its.bytes.iter();
-                all.find(|its| its.cgroup.as_deref() == Some("/pods/b")).map(|its| its.bytes)
+            let bytes_of_b = |reading: Arc<MonitorReading>| {
+                let mut all = reading.bytes.iter();
+                let monitored =
+                    all.find(|monitored| monitored.cgroup.as_deref() == Some("/pods/b"));
+                monitored.map(|monitored| monitored.bytes)
             };
-            if let Some(bytes) = monitors.take_readings().find_map(of_b).filter(|bytes| *bytes > 0)
-            {
-                break bytes;
-            }
-        };
+            monitors.take_readings().find_map(bytes_of_b).filter(|bytes| *bytes > 0)
+        });
         assert!(measured.is_multiple_of(10) && measured <= bytes, "{measured}");
-        let own: Vec<String> =
-            fake.group_names().into_iter().filter(|its| its.contains("uncore-trace-")).collect();
-        assert_eq!(own.len(), 1);
-        assert_eq!(fake.read_tasks(&own[0]), [4]);
+        let own_groups: Vec<String> =
+            fake.group_names().into_iter().filter(|name| name.contains("uncore-trace-")).collect();
+        assert_eq!(own_groups.len(), 1);
+        assert_eq!(fake.read_tasks(&own_groups[0]), [4]);
         monitors.stop_thread();
         assert_eq!(fake.group_names(), ["", "web", "web/mon_groups/x"]);
     }
