@@ -176,7 +176,8 @@ fn assignments_are_recorded_and_a_kubelet_that_fails_ends_nothing() {
     let recorder = Recorder::start(&run, &options);
     let is_refusal = |loss: &tables::LossRow| {
         loss.detail.as_deref().is_some_and(|detail| {
-            detail.contains("cannot get the devices of pods from the kubelet") && detail.contains("error 12")
+            detail.contains("cannot get the devices of pods from the kubelet")
+                && detail.contains("error 12")
         })
     };
     wait_for_row(&run, "the refusal of the kubelet", tables::read_losses, is_refusal);

@@ -9,7 +9,7 @@ use uncore_trace_common::record::{
     CONTEXT_SOFTIRQ, CONTEXT_TASK, Header, KIND_SAMPLE, MAX_COUNTERS, READ_FAILED, Reading,
     SAMPLE_PREFIX, Sample, TRIGGER_SCHED, TRIGGER_TIMER,
 };
-use uncore_trace_common::state::{Sampler, Sweep};
+use uncore_trace_common::state::{Sampler, SamplerProgress};
 
 use crate::globals::{MIN_GAP_NS, SAMPLE_ON_IRQ, SAMPLE_ON_SCHED};
 use crate::helpers::{monotonic_ns, this_cpu};
@@ -114,7 +114,7 @@ fn read_on(cpu: u32, cause: SweepCause) {
 /// Whether all counters are read, and not only those that are read at every switch: by the timer
 /// always, else if that was asked for and the last reading is not too recent.
 #[inline(always)]
-fn may_read_all(trigger: u32, sweep: &Sweep) -> bool {
+fn may_read_all(trigger: u32, sweep: &SamplerProgress) -> bool {
     if trigger == TRIGGER_TIMER {
         return true;
     }
@@ -143,7 +143,7 @@ fn count_nested() {
 #[inline(always)]
 fn send_sample(
     sample: &mut Sample,
-    sweep: &mut Sweep,
+    sweep: &mut SamplerProgress,
     cpu: u32,
     cause: SweepCause,
     first_slot: u32,
@@ -227,13 +227,13 @@ pub fn read_on_timer(cpu: u32) {
 
 /// Whether a program that was interrupted by this one is reading.
 #[inline(always)]
-fn is_busy(sweep: &Sweep) -> bool {
+fn is_busy(sweep: &SamplerProgress) -> bool {
     // SAFETY: a reference is readable.
     unsafe { (&raw const sweep.busy).read_volatile() != 0 }
 }
 
 #[inline(always)]
-fn set_busy(sweep: &mut Sweep, busy: u64) {
+fn set_busy(sweep: &mut SamplerProgress, busy: u64) {
     // SAFETY: a reference is writable. Volatile, so that it is set before and cleared after.
     unsafe { (&raw mut sweep.busy).write_volatile(busy) };
 }

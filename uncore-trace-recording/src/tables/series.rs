@@ -345,7 +345,7 @@ pub fn repair_parts(dir: &Path) -> Result<()> {
         }
         match super::repair::repair_path(&path) {
             Ok(_) => {
-                log::info!("finished the part {}, which an earlier recorder left", path.display())
+                log::info!("finished the part {}, which an earlier recorder left", path.display());
             }
             Err(error) => log::warn!(
                 "cannot finish an earlier part, which stays as it is: \

@@ -190,8 +190,8 @@ impl CpuTrack {
     fn add_irq_slots(&mut self, irq: IrqRecord) {
         if let Some(TimeSpan { begin_ns, end_ns }) = irq.span {
             self.add_crossing_irq(irq.slots, TimeSpan { begin_ns, end_ns });
-        } else if irq.boundary > self.irq_accounted_ns && irq.boundary <= self.stop_ns {
-            let bin = self.bin_at(irq.boundary - 1);
+        } else if irq.tick_end_ns > self.irq_accounted_ns && irq.tick_end_ns <= self.stop_ns {
+            let bin = self.bin_at(irq.tick_end_ns - 1);
             if bin.irqs.is_empty() {
                 bin.irqs = irq.slots;
             } else {
@@ -218,7 +218,7 @@ impl CpuTrack {
             self.add_running_task(running, begin_ns, end_ns, names);
             self.accounted_ns = end_ns;
         }
-        for irq in peek.irqs.iter().filter(|irq| irq.boundary <= end_ns) {
+        for irq in peek.irqs.iter().filter(|irq| irq.tick_end_ns <= end_ns) {
             self.peek_irq(irq);
         }
         gap
@@ -239,7 +239,7 @@ impl CpuTrack {
         self.irq_accounted_ns = self.irq_accounted_ns.max(end_ns);
         // These bins are closed: `add_irq_slots` ignores them, because they end before
         // `irq_accounted_ns`.
-        self.peeked.retain(|irq| irq.boundary > end_ns);
+        self.peeked.retain(|irq| irq.tick_end_ns > end_ns);
         open.close_bin(end_ns, len, &pieces, spread, offline)
     }
 
@@ -370,7 +370,7 @@ impl CpuTrack {
 fn is_same(peeked: &IrqRecord, received: &IrqRecord) -> bool {
     let source_kind =
         |irq: &IrqRecord| irq.slots.first().map(|slot| std::mem::discriminant(&slot.source));
-    peeked.boundary == received.boundary
+    peeked.tick_end_ns == received.tick_end_ns
         && peeked.span == received.span
         && source_kind(peeked) == source_kind(received)
 }

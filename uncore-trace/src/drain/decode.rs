@@ -213,7 +213,7 @@ pub struct IrqRecord {
     /// The CPU.
     pub cpu: u32,
     /// End of the tick that contains it.
-    pub boundary: u64,
+    pub tick_end_ns: u64,
     /// Begin and end of a single interrupt that crosses the end of a tick.
     pub span: Option<TimeSpan>,
     /// The sources.
@@ -539,7 +539,7 @@ fn decode_irq(data: &mut &[u8], cpu: u32) -> Result<IrqRecord, Undecodable> {
     let len = data.try_get_u64_ne()?;
     let span = (begin_ns != 0 && end_ns > begin_ns).then_some(TimeSpan { begin_ns, end_ns });
     let slots = decode_list::<state::IrqSlot, _>(data, len, decode_irq_time)?;
-    Ok(IrqRecord { cpu, boundary: tick_end_ns, span, slots })
+    Ok(IrqRecord { cpu, tick_end_ns, span, slots })
 }
 
 fn decode_irq_time(data: &mut &[u8]) -> Result<IrqTime, Undecodable> {

@@ -70,7 +70,7 @@ fn pending_io(cpu: u32, pending: &state::Io) -> IoRecord {
         })
     });
     let sequence = Some(pending.sequence);
-    IoRecord { cpu, tick_end_ns: pending.boundary, span: None, sequence, slots: slots.collect() }
+    IoRecord { cpu, tick_end_ns: pending.tick_end_ns, span: None, sequence, slots: slots.collect() }
 }
 
 fn pending_irqs(cpu: u32, track: &IrqTrack) -> Option<IrqRecord> {
@@ -88,5 +88,10 @@ fn pending_irqs(cpu: u32, track: &IrqTrack) -> Option<IrqRecord> {
             Some(IrqTime { source, ns: slot.ns, count: slot.count })
         })
         .collect();
-    (!slots.is_empty()).then_some(IrqRecord { cpu, boundary: pending.boundary, span: None, slots })
+    (!slots.is_empty()).then_some(IrqRecord {
+        cpu,
+        tick_end_ns: pending.tick_end_ns,
+        span: None,
+        slots,
+    })
 }

@@ -34,7 +34,7 @@ pub use self::barrier::{Barrier, Call, barrier_to_call};
 pub use self::btf::{KernelTypes, MAKE, find_elsewhere};
 pub use self::drops::DropCounts;
 pub use self::holders::OpenFiles;
-pub use self::hotplug::{CpuSetChange, StopCause, Stopped};
+pub use self::hotplug::{CpuSetChange, PlacementHints, StopCause, Stopped};
 pub use self::limits::{LEAST_MEMORY, files_needed};
 pub use self::online::{OnlineCpus, online_cpus};
 pub use self::open_counter::{Layout, PlacedCounter, try_counter};

@@ -270,9 +270,14 @@ fn encode_event(event: &Value, model: &str) -> Result<Option<(PmuEventKey, Strin
     }
     let number = |key: &str| parse_number(text_field(event, key)).with_context(|| key.to_owned());
     let mut terms = vec![("event", number("EventCode")? | number("ExtSel")? << 8)];
-    let (port, class) = (number("PortMask")?, number("FCMask")?);
-    // Both fields are bits that UMaskExt has too.
-    let wide = if port == 0 && class == 0 { number("UMaskExt")? } else { 0 };
+    // Both fields are bits that UMaskExt has too: in `snr_uncore_iio` and later they are bits 36 to
+    // 47 and 48 to 50 of the word whose upper half is UMaskExt (uncore_snbep.c, Linux 7.2).
+    let extension = number("UMaskExt")?;
+    let (port, class, wide) = match (number("PortMask")?, number("FCMask")?) {
+        (0, 0) if unit == "IIO" => (extension >> 4 & 0xfff, extension >> 16 & 0x7, 0),
+        (0, 0) => (0, 0, extension),
+        (port, class) => (port, class, 0),
+    };
     let umask = number("UMask")? | wide << 8;
     if is_fixed {
         terms = vec![("event", 0xff)];

@@ -121,7 +121,9 @@ const MAX_WAITING: usize = 4096;
 /// shows no file that is only mapped, on its way in a socket (`SCM_RIGHTS`) or registered with
 /// `io_uring`: it is in no process's table of files. 0.9 is a choice, not a measurement: what
 /// drives a device usually keeps its file open for as long as it uses it, and nothing of the kernel
-/// says when it does not.
+/// says when it does not. Mappings alone could be read (the iterator `task_vma`), but not cheaply:
+/// processes have several times to some hundred times as many of them as files, and the iterator
+/// takes the lock of each process's address space, for which the process may have to wait.
 const SEEN_PROBABILITY: f64 = 0.9;
 
 /// Processes of a tenant that have shares of their own in a window. Those of more are united.

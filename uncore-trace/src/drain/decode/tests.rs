@@ -119,7 +119,7 @@ fn interrupts_are_decoded_also_across_the_end_of_a_tick() {
             ([2031, 2030], None),
         ] {
             let slots = vec![IrqTime { source, ns: 40, count: 5 }];
-            let read = IrqRecord { cpu: 3, boundary: 2000, span, slots };
+            let read = IrqRecord { cpu: 3, tick_end_ns: 2000, span, slots };
             assert_eq!(
                 decode_record(&bytes_of_an_interrupt(times, context)),
                 Ok(DrainedRecord::Irq(read))
