@@ -43,24 +43,14 @@ description of this machine and its memory. It is used only where both are the
 same.")]
 pub struct Args {
     /// How long each of the two loads runs, 2s to 10m; a bare number is seconds
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "5s",
-        value_parser = seconds,
-        help_heading = MEASURE
-    )]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = seconds,
+          help_heading = MEASURE)]
     seconds: Duration,
 
     /// Memory that each thread uses, in MiB; all threads together must use much more than the
     /// caches hold
-    #[arg(
-        long,
-        value_name = "MIB",
-        default_value_t = 192,
-        value_parser = clap::value_parser!(u32).range(3..=65536),
-        help_heading = MEASURE
-    )]
+    #[arg(long, value_name = "MIB", default_value_t = 192,
+          value_parser = clap::value_parser!(u32).range(3..=65536), help_heading = MEASURE)]
     memory: u32,
 
     /// Print the result and do not save it

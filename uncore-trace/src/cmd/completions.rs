@@ -38,14 +38,8 @@ pub struct Args {
     pub names: Option<OptionNames>,
 
     /// The beginning of the word to complete
-    #[arg(
-        long,
-        value_name = "TEXT",
-        hide = true,
-        default_value = "",
-        allow_hyphen_values = true,
-        help_heading = PRINT
-    )]
+    #[arg(long, value_name = "TEXT", hide = true, default_value = "", allow_hyphen_values = true,
+          help_heading = PRINT)]
     pub typed: String,
 }
 

@@ -41,14 +41,8 @@ pub struct Args {
     output: PathBuf,
 
     /// Length of a window: a whole number of the recording's; a bare number is seconds
-    #[arg(
-        short,
-        long,
-        value_name = "TIME",
-        default_value = "10s",
-        value_parser = seconds,
-        help_heading = TIME
-    )]
+    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = seconds,
+          help_heading = TIME)]
     window: Duration,
 
     /// How many cgroups have a row of their own for each counter and window; the others share one

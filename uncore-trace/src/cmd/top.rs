@@ -65,10 +65,8 @@ known is null, never 0.")]
 pub struct Args {
     /// A recording to show: a .parquet file, or a directory that `record` wrote; or a roll-up
     /// [default: what is measured now]
-    #[arg(
-        value_name = "FILE|DIR",
-        conflicts_with_all = ["groups", "events", "metrics", "tick", "save"]
-    )]
+    #[arg(value_name = "FILE|DIR",
+          conflicts_with_all = ["groups", "events", "metrics", "tick", "save"])]
     path: Option<PathBuf>,
 
     #[command(flatten)]
@@ -78,14 +76,8 @@ pub struct Args {
     trust: TrustArgs,
 
     /// Time between updates of the screen; a bare number is seconds
-    #[arg(
-        short = 'd',
-        long,
-        value_name = "TIME",
-        default_value = "1s",
-        value_parser = seconds,
-        help_heading = TIME
-    )]
+    #[arg(short = 'd', long, value_name = "TIME", default_value = "1s", value_parser = seconds,
+          help_heading = TIME)]
     interval: Duration,
 
     /// Time between readings, 100us to 1s; a bare number is milliseconds [default: 10ms]
@@ -116,13 +108,8 @@ pub struct Args {
 
     /// With --once: print the screen this long after the start, with the history up to then; a bare
     /// number is seconds
-    #[arg(
-        long,
-        value_name = "TIME",
-        requires = "once",
-        value_parser = seconds,
-        help_heading = PRINT
-    )]
+    #[arg(long, value_name = "TIME", requires = "once", value_parser = seconds,
+          help_heading = PRINT)]
     after: Option<Duration>,
 
     /// Print each update as a line of JSON; with --once the first, or the last of a recording

@@ -22,13 +22,8 @@ pub(super) struct WitnessArgs {
     /// With --method auto: the part of each CPU's time that witnesses may take, in percent. A
     /// witness is a counter of each CPU, such as its last-level cache misses, that is read at every
     /// context switch and tells whose traffic it was. 0: none is opened
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = BUDGET,
-        value_parser = percent,
-        help_heading = COST
-    )]
+    #[arg(long, value_name = "PERCENT", default_value_t = BUDGET, value_parser = percent,
+          help_heading = COST)]
     witness_budget: f64,
     /// With --method auto: divide counts of many CPUs by counters of few CPUs, where all their CPUs
     /// have one, instead of witnesses of each CPU. They are read once a tick

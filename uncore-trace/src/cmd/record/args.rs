@@ -49,10 +49,8 @@ message shows the command's exit code.";
 /// records who runs on every CPU, and writes the counts divided among processes and cgroups.
 #[derive(clap::Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-#[command(
-    after_help = EXAMPLES,
-    override_usage = "uncore-trace record [OPTIONS] [-o FILE] [-- CMD...]"
-)]
+#[command(after_help = EXAMPLES,
+          override_usage = "uncore-trace record [OPTIONS] [-o FILE] [-- CMD...]")]
 pub struct Args {
     #[command(flatten)]
     pub(super) select: SelectArgs,
@@ -60,14 +58,8 @@ pub struct Args {
     /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream on standard
     /// output; a device or a FIFO takes the stream only: -o - > /dev/null [default:
     /// uncore-trace-TIME.parquet, which replaces nothing]
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = WRITE
-    )]
+    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true,
+          value_parser = output::path(), help_heading = WRITE)]
     pub(super) output: Option<PathBuf>,
 
     /// Replace FILE if it exists and is a regular file
@@ -111,14 +103,8 @@ pub struct Args {
     pub(super) duration: Option<Duration>,
 
     /// Start counting this long after the command starts; a bare number is milliseconds
-    #[arg(
-        short = 'D',
-        long,
-        value_name = "TIME",
-        default_value = "0ms",
-        value_parser = millis,
-        help_heading = TIME
-    )]
+    #[arg(short = 'D', long, value_name = "TIME", default_value = "0ms", value_parser = millis,
+          help_heading = TIME)]
     pub(super) delay: Duration,
 
     /// Send the command SIGTERM if the recording ends before it: at --duration or by a signal
@@ -140,14 +126,8 @@ pub struct Args {
 
     /// Length of a window, the time that a row covers: a whole number of ticks, at most 1m; a bare
     /// number is milliseconds
-    #[arg(
-        short = 'I',
-        long,
-        value_name = "TIME",
-        default_value = "10ms",
-        value_parser = millis,
-        help_heading = DIVIDE
-    )]
+    #[arg(short = 'I', long, value_name = "TIME", default_value = "10ms", value_parser = millis,
+          help_heading = DIVIDE)]
     pub(super) interval: Duration,
 
     /// How to divide counts that are not read at every context switch
@@ -165,15 +145,9 @@ pub struct Args {
     /// has RMIDs for, and remove them at the end: their bytes of memory are measured. Where there
     /// are fewer groups than tenants, a quarter of the groups go from tenant to tenant. Threads
     /// that are in monitoring groups of others stay there
-    #[arg(
-        long,
-        value_name = "N",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "16",
-        value_parser = clap::value_parser!(u8).range(1..),
-        help_heading = DIVIDE
-    )]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
+          default_missing_value = "16", value_parser = clap::value_parser!(u8).range(1..),
+          help_heading = DIVIDE)]
     pub(super) monitor: Option<u8>,
 
     /// How long a method that learns waits for later counts before it divides a window; with 0 it
@@ -185,13 +159,8 @@ pub struct Args {
     /// Unite processes whose share of a window is below this, in percent of its total: those of a
     /// cgroup in one row, those of cgroups that are below it themselves in `other_tasks`; 0 unites
     /// none
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = 100.0 * MIN_SHARE,
-        value_parser = percent,
-        help_heading = DIVIDE
-    )]
+    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * MIN_SHARE, value_parser = percent,
+          help_heading = DIVIDE)]
     pub(super) min_share: f64,
 
     /// Time between readings, 100us to 1s; a bare number is milliseconds [default: 1ms, or the
@@ -206,13 +175,8 @@ pub struct Args {
 
     /// Shortest time between readings of --sample-on; a bare number is milliseconds; 0 with
     /// --sample-on sched makes counters of a CPU exact
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "100us",
-        value_parser = millis,
-        help_heading = COST
-    )]
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = millis,
+          help_heading = COST)]
     pub(super) min_gap: Duration,
 
     #[command(flatten)]
