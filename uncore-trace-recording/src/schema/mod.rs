@@ -166,6 +166,13 @@ pub struct TableDef {
     pub when: RowTime,
 }
 
+impl TableDef {
+    /// The names of all columns.
+    pub fn column_names(&self) -> Vec<&'static str> {
+        self.encodings.iter().map(|(name, _)| *name).collect()
+    }
+}
+
 /// How much effort goes into compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packing {

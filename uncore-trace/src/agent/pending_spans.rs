@@ -57,7 +57,7 @@ pub(super) struct SpanSaver {
     /// When a request by signal or HTTP was last accepted.
     accepted_at: Option<Instant>,
     /// Id of the boot that is recorded.
-    boot_id: String,
+    pub(super) boot_id: String,
     /// End of the newest window of each part that is being recorded, `CLOCK_MONOTONIC`, ns.
     reached: BTreeMap<u32, i64>,
     /// End of the newest window in the finished parts, `CLOCK_MONOTONIC`, ns.
@@ -105,11 +105,6 @@ impl SpanSaver {
     pub(super) fn set_kept(&mut self, kept: KeptConfig) {
         self.kept = kept;
         self.show_pause();
-    }
-
-    /// Sets the id of the boot that is recorded.
-    pub(super) fn set_boot(&mut self, boot: String) {
-        self.boot_id = boot;
     }
 
     /// Remembers the end of the newest window in these rows of `fabric`.

@@ -148,9 +148,8 @@ fn ensure_within_quota(quota: u64, dir: &Path) -> Result<()> {
 
 /// Joins the span of all linked parts in one recording.
 fn join_parts(wish: &SpanToSave, linked: &Path, target: &Path) -> Result<()> {
-    let linked_parts = list_parts(linked)?;
     let recordings: Result<Vec<Recording>> =
-        linked_parts.iter().map(|part_path| Recording::open(part_path)).collect();
+        list_parts(linked)?.iter().map(|part_path| Recording::open(part_path)).collect();
     let create = CreateOptions { mode: wish.mode, ..CreateOptions::default() };
     cut::cut_recordings(&recordings?, (Some(wish.begin_ns), Some(wish.end_ns)), target, create)
         .map(drop)

@@ -116,9 +116,8 @@ impl CounterGap {
         let bare = |text: &str| text.strip_prefix("uncore_").unwrap_or(text).to_owned();
         let typed = bare(typed);
         self.absent.iter().any(|pattern| {
-            let stem = bare(pattern.trim_end_matches(['#', '*', '_']));
             typed
-                .strip_prefix(&stem)
+                .strip_prefix(&bare(pattern.trim_end_matches(['#', '*', '_'])))
                 .is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('_'))
         })
     }
@@ -162,8 +161,7 @@ fn is_nameless(name: &str) -> bool {
 impl KernelRule {
     /// Whether it is of this machine's processor.
     fn applies_to_machine(&self, machine: &Machine) -> bool {
-        let processor = machine.processor.as_ref().and_then(Processor::generation_name);
-        processor.is_some_and(|generation| {
+        machine.processor.as_ref().and_then(Processor::generation_name).is_some_and(|generation| {
             self.processors.iter().any(|pattern| matches(pattern, &generation))
         })
     }

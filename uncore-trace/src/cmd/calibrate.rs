@@ -69,8 +69,7 @@ pub fn run(args: &Args) -> Result<u8> {
         humantime::format_duration(args.seconds)
     );
     let machine = discover::machine(Path::new("/"))?;
-    let catalog = args.catalog.load_catalog()?;
-    let plan = plan_memory_counters(&machine, &catalog)?;
+    let plan = plan_memory_counters(&machine, &args.catalog.load_catalog()?)?;
     let options = calibrate::CalibrationOptions {
         length: args.seconds,
         bytes: args.memory as usize * (1 << 20),
@@ -78,9 +77,8 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let path = Path::new("/").join(FILE);
     // The shares are not used, only totals: so the cheapest method.
-    let method = MethodChoice::Residency;
     let recording = record::RecordOptions {
-        method,
+        method: MethodChoice::Residency,
         io: false,
         afterwards: save_needs(&path),
         ..record::RecordOptions::for_view(&machine, &plan)
@@ -141,8 +139,7 @@ fn save_needs(path: &Path) -> ThreadNeeds {
 /// incomplete file.
 fn save_calibration(path: &Path, calibration: &Calibration) -> Result<()> {
     let cannot_write = || format!("cannot write {}", path.display());
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(folder).with_context(cannot_write)?;
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).with_context(cannot_write)?;
     let temporary_path = path.with_extension("json.new");
     let text = serde_json::to_string_pretty(calibration).with_context(cannot_write)? + "\n";
     std::fs::write(&temporary_path, text).with_context(cannot_write)?;

@@ -54,9 +54,8 @@ const COMPLETED_OPTIONS: [(&str, &str, &str); 3] = [
 /// Prints the script or the names; always 0.
 pub fn run(args: &Args) -> Result<u8> {
     if let Some(name_kind) = args.names {
-        let machine = discover::machine(Path::new("/"))?;
         print(&matching_names(
-            &machine,
+            &discover::machine(Path::new("/"))?,
             &CatalogArgs::default().load_catalog()?,
             name_kind,
             &args.typed,

@@ -176,7 +176,7 @@ pub fn run(args: &Args) -> Result<u8> {
 /// Opens the outputs.
 fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat, CommandOutput)>> {
     let table = args.table.name;
-    if !recording.list_tables().iter().any(|def| def.name == table) {
+    if !recording.has_table(args.table) {
         let path = printable(&args.path.display().to_string()).into_owned();
         if recording.is_rollup() {
             bail!("{path} is a roll-up, which has no table {table}: it has fabric only");

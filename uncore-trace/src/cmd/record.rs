@@ -88,8 +88,7 @@ pub fn run(args: &Args) -> Result<u8> {
             args.root.root_dir().display()
         );
     }
-    let cpus = machine.cpus.online.len();
-    let buffer = ring_buffer_bytes(args, cpus, &plan)?;
+    let buffer = ring_buffer_bytes(args, machine.cpus.online.len(), &plan)?;
     let mut options = recorder_options(args, tick, interval, buffer, catalog.outside)?;
     options.io |= plan.needs_io(args.method);
     warn_of_missing_cgroups(&options.cgroups, &machine.cgroups);
@@ -102,8 +101,7 @@ pub fn run(args: &Args) -> Result<u8> {
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
-    let recorded = record_and_wait(&machine, &plan, &options, args.kill, shows_answer);
-    runtime.block_on(Box::pin(recorded))
+    runtime.block_on(Box::pin(record_and_wait(&machine, &plan, &options, args.kill, shows_answer)))
 }
 
 /// Records, prints a summary, and waits for the command. Returns the exit code.

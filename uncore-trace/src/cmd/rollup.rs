@@ -109,8 +109,7 @@ fn sum_recording(
     let hours = Hours::open(&args.output, args.permissions.mode, rollup::file_metadata(&pairs))?;
     let mut hours = hours.allow_existing(earlier_files.clone());
     let mut written: Vec<(PathBuf, RecordingSize)> = Vec::new();
-    let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
-    for batch in table.scan_columns(&columns)? {
+    for batch in table.scan_columns(&fabric::TABLE.column_names())? {
         summer.add_fabric(0, &batch?)?;
         while let Some(rows) = summer.close_complete_window(WallTimeSource::Recorded) {
             written.extend(hours.write(rows.end, &rows.batch)?);

@@ -135,8 +135,7 @@ pub fn run(args: &Args) -> Result<u8> {
             top::GROUPINGS.map(GroupBy::name).join(", ")
         );
     }
-    let shortest = Duration::from_millis(100);
-    if args.interval < shortest || args.interval > Duration::from_mins(1) {
+    if args.interval < Duration::from_millis(100) || args.interval > Duration::from_mins(1) {
         bail!(
             "an interval of {} is out of range: choose 100ms to 1m",
             humantime::format_duration(args.interval)
@@ -230,8 +229,7 @@ fn top_options(args: &Args, grouping: Option<GroupBy>, notice: Option<String>) -
 
 /// The longest window of whole ticks that is not longer than [`WINDOW`]; at least a tick.
 fn window_length(tick: Duration) -> Duration {
-    let ticks = WINDOW.as_nanos() / tick.as_nanos().max(1);
-    tick * u32::try_from(ticks.max(1)).unwrap_or(1)
+    tick * u32::try_from((WINDOW.as_nanos() / tick.as_nanos().max(1)).max(1)).unwrap_or(1)
 }
 
 /// The plan: the selected counters; else all traffic by root port; else the group host, with the

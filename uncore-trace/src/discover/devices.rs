@@ -98,8 +98,7 @@ fn add_functions_behind(
     if name.contains('/') || name.starts_with('.') {
         return;
     }
-    let class_dir = root.join("sys/class").join(class);
-    let Ok(link) = fs::read_link(class_dir.join(name)) else { return };
+    let Ok(link) = fs::read_link(root.join("sys/class").join(class).join(name)) else { return };
     if let Some(address) = pci::addresses_in_path(&link).last() {
         functions.insert(*address);
         return;

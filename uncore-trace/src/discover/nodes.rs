@@ -249,8 +249,7 @@ impl DeviceDrivers {
     pub fn device_files(&self, root: &Path) -> BTreeMap<DeviceNumber, DeviceNode> {
         let listed =
             [(false, "char"), (true, "block")].into_iter().flat_map(|(is_block, class)| {
-                let numbers = dir_names(&root.join("sys/dev").join(class)).into_iter();
-                numbers.filter_map(move |name| {
+                dir_names(&root.join("sys/dev").join(class)).into_iter().filter_map(move |name| {
                     let (major, minor) = name.split_once(':')?;
                     let (major, minor) = (major.parse().ok()?, minor.parse().ok()?);
                     Some(DeviceNumber { is_block, major, minor })
@@ -301,13 +300,11 @@ impl DeviceDrivers {
 
 impl DeviceNodeKind {
     fn matches_name(&self, name: &str) -> bool {
-        let begin = self.dev_name.split('{').next().unwrap_or_default();
-        name.starts_with(begin)
+        name.starts_with(self.dev_name.split('{').next().unwrap_or_default())
     }
 
     fn without_name(&self, minor: u32) -> String {
-        let special = NO_GPU.iter().find(|(number, _)| *number == minor);
-        match (self.lookup, special) {
+        match (self.lookup, NO_GPU.iter().find(|(number, _)| *number == minor)) {
             (FunctionLookup::Gpu, Some((_, name))) => (*name).to_owned(),
             _ => self.dev_name.replace("{}", &minor.to_string()),
         }
@@ -354,8 +351,7 @@ const fn address_of((_, address): (u32, PciAddress)) -> PciAddress {
 /// The link of sysfs for these numbers.
 fn read_sysfs_link(root: &Path, number: DeviceNumber) -> Option<PathBuf> {
     let class = if number.is_block { "block" } else { "char" };
-    let link = root.join("sys/dev").join(class).join(number.to_string());
-    fs::read_link(link).ok()
+    fs::read_link(root.join("sys/dev").join(class).join(number.to_string())).ok()
 }
 
 /// The name in `/dev` that the kernel gives the file (`DEVNAME` of `uevent`).

@@ -57,8 +57,7 @@ impl Problems {
     where
         T: FromStr<Err: std::fmt::Display>,
     {
-        let text = self.read_line(path)?;
-        match text.parse() {
+        match self.read_line(path)?.parse() {
             Ok(value) => Some(value),
             Err(error) => {
                 self.note_problem(path, &error);

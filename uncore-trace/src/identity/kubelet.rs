@@ -217,8 +217,7 @@ impl Kubelet {
     pub async fn fetch_assignments(&self) -> Result<ListedPods> {
         let answered = timeout(PATIENCE, self.request_list()).await;
         let message = answered.with_context(|| format!("it does not answer in {PATIENCE:?}"))??;
-        let message = message.get(EMPTY.len()..).unwrap_or_default();
-        decode_listed(message)
+        decode_listed(message.get(EMPTY.len()..).unwrap_or_default())
     }
 
     async fn request_list(&self) -> Result<Vec<u8>> {

@@ -279,7 +279,7 @@ fn show_until_quit(
     let mut terminal = Terminal::enter()?;
     terminal.draw(&app)?;
     let mut drawn = Instant::now();
-    while !app.has_quit() {
+    while !app.has_quit {
         let mut is_new = Terminal::handle_keys(&mut app, KEY_WAIT)?;
         is_new |= source.handle_arrived(&mut app)?;
         // The clock in the head line must advance even without new rows.
@@ -327,7 +327,7 @@ fn write_stdout(text: &str) -> Result<()> {
 impl ScreenFormat {
     fn render(self, app: &App) -> Result<String> {
         match self {
-            Self::Text { width } => Ok(app.screen_text(width)),
+            Self::Text { width } => Ok(draw::list_text(app, width)),
             Self::Json => app.screen_json(),
         }
     }

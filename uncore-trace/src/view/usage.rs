@@ -116,12 +116,12 @@ pub struct UsageEvent {
 impl UsageEvent {
     /// Known time, seconds.
     pub fn known_s(&self) -> f64 {
-        self.time.whole_time().known_ns() / 1e9
+        self.time.whole.known_ns() / 1e9
     }
 
     /// A sum as a rate per second of known time; `None` if nothing is known.
     pub fn mean_rate(&self, value: f64) -> Option<f64> {
-        self.time.whole_time().per_second().map(|per_second| value * per_second)
+        self.time.whole.per_second().map(|per_second| value * per_second)
     }
 }
 
@@ -215,7 +215,7 @@ fn sum_in_threads(
     let mut events: Vec<UsageEvent> = events_by_thread.into_iter().flatten().collect();
     events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
     let (start_ns, span_ns) = (span.start_ns, (span.begin_ns, span.end_ns));
-    Ok(Usage { grouping, is_chosen, start_ns, span_ns, step_ns: scale.step_ns(), events })
+    Ok(Usage { grouping, is_chosen, start_ns, span_ns, step_ns: scale.step_ns, events })
 }
 
 /// Counters that are remembered; others take longer.

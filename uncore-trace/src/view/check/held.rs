@@ -21,8 +21,7 @@ type HoldingSpans = HashMap<HoldingOwner, Vec<(i64, i64)>>;
 
 /// Verifies the shares; `None` if nothing says who held what.
 pub(super) fn verify_held_shares(recording: &Recording) -> Option<CheckOutcome> {
-    let scan =
-        |recording: &_| read_spans(recording).and_then(|spans| scan_shares(recording, &spans));
+    let scan = || read_spans(recording).and_then(|spans| scan_shares(recording, &spans));
     FaultTally::table_outcome(recording, &held::TABLE, scan, "shares of holders")
 }
 
@@ -62,8 +61,7 @@ fn read_spans(recording: &Recording) -> Result<HoldingSpans> {
 
 /// Adds a span to those of its owner, and to those of its cgroup, whose processes a row may unite.
 fn add_span(spans: &mut HoldingSpans, holder: HoldingOwner, span: (i64, i64)) {
-    let cgroup = (holder.0.clone(), None, None, holder.3);
-    spans.entry(cgroup).or_default().push(span);
+    spans.entry((holder.0.clone(), None, None, holder.3)).or_default().push(span);
     if holder.1.is_some() {
         spans.entry(holder).or_default().push(span);
     }
@@ -119,10 +117,9 @@ impl<'a> HeldOwnerColumns<'a> {
     }
 
     fn get(&self, row: usize) -> HoldingOwner {
-        let pid = nullable_value(self.pid, row);
         (
             owned_word(&self.owner_kind, row).unwrap_or_default(),
-            pid,
+            nullable_value(self.pid, row),
             owned_word(&self.comm, row),
             self.cgroup.get(row),
         )

@@ -190,8 +190,7 @@ fn compare_subject(
         Some((linked_side.links.links.get(link_index)?.name.clone(), direction))
     });
     let peak = after_event.and_then(|event| event.link).and_then(|(link_index, direction)| {
-        let link_peak = limit(after_side.links.links.get(link_index)?, direction)?;
-        Some(link_peak.peak.bytes_per_s)
+        Some(limit(after_side.links.links.get(link_index)?, direction)?.peak.bytes_per_s)
     });
     let total = change(before_side.total_rate(before_event), after_side.total_rate(after_event));
     let (name, unit) = name.clone();

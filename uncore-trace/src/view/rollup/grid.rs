@@ -90,10 +90,9 @@ impl RollupGrid {
         match portions.as_mut_slice() {
             [] => {
                 let unwritten_ns = end_ns.max(written_ns.saturating_add(1));
-                let no_time = (end_ns, end_ns);
                 portions.push(RowPortion {
                     window: self.window_at(unwritten_ns),
-                    time: no_time,
+                    time: (end_ns, end_ns),
                     fraction: 1.0,
                 });
             }
