@@ -256,28 +256,19 @@ pub struct KeptConfig {
 }
 
 /// The file as written; missing keys have their defaults.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct ConfigFile {
-    #[serde(default = "default_cluster")]
-    cluster: String,
-    #[serde(default)]
+    cluster: Option<String>,
     record: RecordConfig,
-    #[serde(default)]
     identity: IdentityConfig,
     ring: Option<RingFile>,
     rollup: Option<RollupFile>,
     metrics: Option<MetricsFile>,
     upload: Option<UploadConfig>,
     otlp: Option<OtlpFile>,
-    #[serde(default)]
     trigger: Vec<TriggerConfig>,
-    #[serde(default)]
     kept: KeptConfig,
-}
-
-fn default_cluster() -> String {
-    "default".to_owned()
 }
 
 #[derive(Debug, Deserialize)]
@@ -414,7 +405,7 @@ impl Config {
             kept,
         } = file;
         let config = Self {
-            cluster: self::cluster(&cluster)?,
+            cluster: self::cluster(cluster.as_deref().unwrap_or("default"))?,
             ring: ring.map(RingFile::into_checked).transpose()?,
             rollup: rollup.map(|rollup| rollup.into_checked(&record)).transpose()?,
             record,

@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::Catalog;
 use super::family::{Family, PmuKind};
@@ -55,7 +55,6 @@ struct KernelRule {
     pmus: Vec<String>,
     /// Patterns of the families of these PMUs.
     families: Vec<String>,
-    #[serde(deserialize_with = "deserialize_version")]
     since: KernelVersion,
     /// Whether only PMUs without a name show that something is missing: not every such processor
     /// has the units.
@@ -71,12 +70,6 @@ struct KernelRule {
 
 fn default_units() -> String {
     "uncore counters".to_owned()
-}
-
-fn deserialize_version<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<KernelVersion, D::Error> {
-    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
 /// Something that keeps uncore counters from being counted, and the ways out.

@@ -21,7 +21,7 @@ use crate::plan::Plan;
 use crate::record::{
     self, AtSwitch, OptionsToCheck, RecordOptions, RecorderControl, RecordingOutcome, Sampling,
 };
-use crate::signals::Signals;
+use crate::signals::{Signals, event_loop};
 use crate::tables::output_path;
 use crate::tables::series::Keep;
 use crate::tables::series::Rotate;
@@ -97,10 +97,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if shows_answer {
         options.afterwards = ending::answer_needs(&options);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")?;
+    let runtime = event_loop()?;
     runtime.block_on(Box::pin(record_and_wait(&machine, &plan, &options, args.kill, shows_answer)))
 }
 

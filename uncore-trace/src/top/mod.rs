@@ -31,7 +31,7 @@ use crate::discover::Machine;
 use crate::plan::Plan;
 use crate::record;
 use crate::schema::{fabric, runtime};
-use crate::signals::Signals;
+use crate::signals::{Signals, event_loop};
 use crate::tables::reader::Recording;
 use crate::tables::writer::{PieceChannel, RecordingTarget, TablePiece};
 use crate::view::key::GroupBy;
@@ -188,13 +188,6 @@ pub fn play_recording(
         join_display(show)?;
         asked
     })
-}
-
-fn event_loop() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")
 }
 
 fn join_display(show: std::thread::ScopedJoinHandle<'_, Result<bool>>) -> Result<bool> {

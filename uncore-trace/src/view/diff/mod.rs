@@ -50,8 +50,6 @@ pub struct DiffQuestion {
 pub struct Diff {
     /// Grouping of tenants.
     pub grouping: GroupBy,
-    /// Whether `subjects` are directions of links; if not, they are events.
-    pub by_links: bool,
     /// The first recording or span.
     pub before_facts: SpanFacts,
     /// The second recording or span.
@@ -139,7 +137,6 @@ pub fn compare_spans(
     });
     Ok(Diff {
         grouping: grouped_by,
-        by_links,
         before_facts: before_side.facts,
         after_facts: after_side.facts,
         notes,
