@@ -14,7 +14,17 @@ use std::future::pending;
 
 use anyhow::{Context as _, Result};
 use procfs::process::Process;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Starts the event loop of this thread.
+///
+/// # Errors
+///
+/// The kernel gives it no descriptors.
+pub fn event_loop() -> Result<Runtime> {
+    Builder::new_current_thread().enable_all().build().context("cannot start the event loop")
+}
 
 /// Makes a write beyond the limit of a file's size fail with EFBIG, where SIGXFSZ would end the
 /// program without a word. A handler does that and not `SIG_IGN`, which the command would inherit.

@@ -98,8 +98,7 @@ pub fn csv_text(text: &str) -> Cow<'_, str> {
 pub fn wrapped(prefix: &str, text: &str, width: Option<usize>) -> String {
     let indent = cells(prefix);
     let room = width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(1));
-    let line_break = format!("\n{:indent$}", "");
-    format!("{prefix}{}\n", wrap_words(text, room).replace('\n', &line_break))
+    format!("{prefix}{}\n", wrap_words(text, room).replace('\n', &format!("\n{:indent$}", "")))
 }
 
 /// The parser's error for the TOML `text` as one line, and the number of the line with the error,
@@ -107,10 +106,7 @@ pub fn wrapped(prefix: &str, text: &str, width: Option<usize>) -> String {
 pub fn toml_error(text: &str, mut error: toml::de::Error) -> (Option<usize>, String) {
     // toml 1.2 returns an empty span if something is missing in the file as a whole.
     let span = error.span().filter(|span| span.end > 0);
-    let line = span.map(|span| {
-        let preceding = text.get(..span.start).unwrap_or(text);
-        preceding.matches('\n').count() + 1
-    });
+    let line = span.map(|span| text.get(..span.start).unwrap_or(text).matches('\n').count() + 1);
     // Without the text, the error is printed without an excerpt.
     error.set_input(None);
     (line, error.to_string().lines().collect::<Vec<_>>().join(", "))

@@ -150,8 +150,7 @@ pub fn format_factor(value: f64) -> String {
     if value > 0.0 && value < 0.001 && power.fract() == 0.0 {
         return format!("2^{power}");
     }
-    let rounded = format!("{value:.3}");
-    match rounded.trim_end_matches('0').trim_end_matches('.') {
+    match format!("{value:.3}").trim_end_matches('0').trim_end_matches('.') {
         "0" if value > 0.0 => "<0.001".to_owned(),
         figure => figure.to_owned(),
     }

@@ -19,14 +19,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::ArgAction;
 use uncore_trace_recording::cli::heading::OTHER;
 use uncore_trace_recording::cli::output::print;
 use uncore_trace_recording::cli::upload_args::UploadArgs;
 use uncore_trace_recording::cli::{command_line, messages};
 use uncore_trace_recording::config::Config;
-use uncore_trace_recording::signals::{self, Signals};
+use uncore_trace_recording::signals::{self, Signals, event_loop};
 use uncore_trace_recording::text::{count_noun, printable};
 use uncore_trace_recording::units;
 
@@ -75,8 +75,7 @@ fn run(args: &UploadArgs) -> Result<u8> {
         print(&format!("{path}: the configuration of the upload is valid; no request was sent\n"))?;
         return Ok(0);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the event loop")?;
+    let runtime = event_loop()?;
     let ended: Result<_> = runtime.block_on(async {
         let mut signals = Signals::install()?;
         let outcome = if let Some(task) = &upload {

@@ -490,8 +490,8 @@ fn record_machine(
                 behind_s = [behind_s[0].max(late_s), late_s];
                 let [now_s, late_s] = [now_s.max(due_s), late_s].map(|s| (s * 1e9) as u64);
                 load.update_relief(now_s, late_s, false);
-                timeline.set_relief(load.current_relief());
-                relief = relief.max(load.current_relief());
+                timeline.set_relief(load.relief);
+                relief = relief.max(load.relief);
             }
             while !timeline.close_ticks(begin + TICK_NS, true, &mut sink, &mut |_| None) {
                 sink.hand_over(&mut writer)?;

@@ -15,8 +15,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     signals::survive_file_size_limit();
-    let name = std::env::args_os().next();
-    if let Some(code) = canary::main(name.as_deref()) {
+    if let Some(code) = canary::main(std::env::args_os().next().as_deref()) {
         return code;
     }
     let cli: cmd::Cli =

@@ -52,7 +52,7 @@ pub struct Workload {
     /// The time of the children that ended before it began.
     children_before: CommandCpuTime,
     /// Its own time once it has ended.
-    used: Option<CommandCpuTime>,
+    pub used: Option<CommandCpuTime>,
     /// Whether it was sent SIGTERM.
     terminated: bool,
 }
@@ -154,11 +154,6 @@ impl Workload {
             Ok(()) => self.terminated = true,
             Err(error) => log::warn!("cannot send SIGTERM to the command (pid {pid}): {error}"),
         }
-    }
-
-    /// The time that it ran on CPUs, once it has ended.
-    pub const fn used_time(&self) -> Option<CommandCpuTime> {
-        self.used
     }
 
     /// The exit code of the command once it has ended. After death by a signal it is 128 + its

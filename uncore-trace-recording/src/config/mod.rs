@@ -97,12 +97,14 @@ pub struct RecordConfig {
     /// Metrics, as with `-M`.
     pub metrics: Vec<String>,
     /// Time between readings; 0: 1 ms, or the interval if that is shorter.
-    tick: TimeValue,
+    #[serde(deserialize_with = "value::deserialize_time")]
+    tick: Duration,
     /// Length of a window of `fabric`.
-    interval: TimeValue,
+    #[serde(deserialize_with = "value::deserialize_time")]
+    pub interval: Duration,
     /// Method of attribution, as with `--method`.
     #[serde(deserialize_with = "value::deserialize_choice")]
-    method: MethodChoice,
+    pub method: MethodChoice,
     /// Who causes what counters of unknown cause count, as with `--cause`.
     pub cause: Option<DeclaredCause>,
     /// Deeper cgroups count towards their ancestor at this depth, as with `--cgroup-depth`.
@@ -117,8 +119,8 @@ impl Default for RecordConfig {
             groups: Vec::new(),
             events: Vec::new(),
             metrics: Vec::new(),
-            tick: TimeValue(Duration::ZERO),
-            interval: TimeValue(Duration::from_millis(10)),
+            tick: Duration::ZERO,
+            interval: Duration::from_millis(10),
             method: MethodChoice::Auto,
             cause: None,
             cgroup_depth: None,
@@ -130,17 +132,7 @@ impl Default for RecordConfig {
 impl RecordConfig {
     /// Time between readings.
     pub fn tick_duration(&self) -> Duration {
-        if self.tick.0.is_zero() { default_tick(self.interval.0) } else { self.tick.0 }
-    }
-
-    /// Length of a window of `fabric`.
-    pub const fn interval_duration(&self) -> Duration {
-        self.interval.0
-    }
-
-    /// Method of attribution.
-    pub const fn attribution_method(&self) -> MethodChoice {
-        self.method
+        if self.tick.is_zero() { default_tick(self.interval) } else { self.tick }
     }
 }
 
@@ -212,7 +204,8 @@ pub struct MetricsConfig {
 }
 
 /// `[upload]`: where the files of closed hours are sent.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct UploadConfig {
     /// `s3://BUCKET/PREFIX` or `file:///DIR`.
     pub url: String,
@@ -221,22 +214,31 @@ pub struct UploadConfig {
     /// Region of the bucket.
     pub region: String,
     /// Most bytes that wait on the disk.
+    #[serde(deserialize_with = "value::deserialize_size")]
     pub queue: u64,
     /// Interval between searches for closed hours.
+    #[serde(deserialize_with = "value::deserialize_time")]
     pub every: Duration,
     /// Whether a file stays on the disk after the store has confirmed it.
     pub keep_local: bool,
 }
 
 /// `[[trigger]]`: a condition, and the time span that is saved when it comes true.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct TriggerConfig {
     /// Name, used in names of directories.
     pub name: String,
     /// The condition; `None`: it serves requests by SIGUSR1 and `POST /trigger`.
     pub when: Option<String>,
-    /// How much time around the moment is saved.
-    pub span_around: SpanAround,
+    /// Time before the trigger that is saved.
+    #[serde(rename = "before", default = "default_before")]
+    #[serde(deserialize_with = "value::deserialize_time")]
+    pub span_before: Duration,
+    /// Time after the trigger that is saved.
+    #[serde(rename = "after", default = "default_after")]
+    #[serde(deserialize_with = "value::deserialize_time")]
+    pub span_after: Duration,
 }
 
 /// Time around a moment.
@@ -256,39 +258,33 @@ impl SpanAround {
 }
 
 /// `[kept]`: the recordings that triggers save.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct KeptConfig {
     /// Their directory; `None`: `kept/` in the directory of the ring.
     pub directory: Option<PathBuf>,
     /// Most bytes of the saved recordings of one trigger; the oldest is removed first.
+    #[serde(deserialize_with = "value::deserialize_size")]
     pub quota: u64,
     /// Least time between two recordings of one trigger.
+    #[serde(deserialize_with = "value::deserialize_time")]
     pub pause: Duration,
 }
 
 /// The file as written; missing keys have their defaults.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct ConfigFile {
-    #[serde(default = "default_cluster")]
-    cluster: String,
-    #[serde(default)]
+    cluster: Option<String>,
     record: RecordConfig,
-    #[serde(default)]
     identity: IdentityConfig,
     ring: Option<RingFile>,
     rollup: Option<RollupFile>,
     metrics: Option<MetricsFile>,
-    upload: Option<UploadFile>,
+    upload: Option<UploadConfig>,
     otlp: Option<OtlpFile>,
-    #[serde(default)]
-    trigger: Vec<TriggerFile>,
-    #[serde(default)]
-    kept: KeptFile,
-}
-
-fn default_cluster() -> String {
-    "default".to_owned()
+    trigger: Vec<TriggerConfig>,
+    kept: KeptConfig,
 }
 
 #[derive(Debug, Deserialize)]
@@ -361,64 +357,30 @@ impl Default for MetricsFile {
     }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-struct UploadFile {
-    url: String,
-    endpoint: Option<String>,
-    region: String,
-    queue: SizeValue,
-    every: TimeValue,
-    keep_local: bool,
-}
-
-impl Default for UploadFile {
+impl Default for UploadConfig {
     fn default() -> Self {
         Self {
             url: String::new(),
             endpoint: None,
             region: "us-east-1".to_owned(),
-            queue: SizeValue(2 << 30),
-            every: TimeValue(Duration::from_secs(30)),
+            queue: 2 << 30,
+            every: Duration::from_secs(30),
             keep_local: true,
         }
     }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct TriggerFile {
-    name: String,
-    when: Option<String>,
-    #[serde(default = "default_before")]
-    before: TimeValue,
-    #[serde(default = "default_after")]
-    after: TimeValue,
+const fn default_before() -> Duration {
+    Duration::from_secs(30)
 }
 
-const fn default_before() -> TimeValue {
-    TimeValue(Duration::from_secs(30))
+const fn default_after() -> Duration {
+    Duration::from_secs(5)
 }
 
-const fn default_after() -> TimeValue {
-    TimeValue(Duration::from_secs(5))
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-struct KeptFile {
-    directory: Option<PathBuf>,
-    quota: SizeValue,
-    pause: TimeValue,
-}
-
-impl Default for KeptFile {
+impl Default for KeptConfig {
     fn default() -> Self {
-        Self {
-            directory: None,
-            quota: SizeValue(5 << 30),
-            pause: TimeValue(Duration::from_mins(10)),
-        }
+        Self { directory: None, quota: 5 << 30, pause: Duration::from_mins(10) }
     }
 }
 
@@ -458,17 +420,19 @@ impl Config {
             trigger,
             kept,
         } = file;
-        let cluster = self::cluster(&cluster)?;
         let config = Self {
-            cluster,
+            cluster: self::cluster(cluster.as_deref().unwrap_or("default"))?,
             ring: ring.map(RingFile::into_checked).transpose()?,
             rollup: rollup.map(|rollup| rollup.into_checked(&record)).transpose()?,
             record,
             identity: identity.into_checked()?,
             metrics: metrics.map(MetricsFile::into_checked).transpose()?,
-            upload: upload.map(UploadFile::into_checked).transpose()?,
+            upload: upload.map(UploadConfig::into_checked).transpose()?,
             otlp: otlp.map(OtlpFile::into_checked).transpose()?,
-            triggers: trigger.into_iter().map(TriggerFile::into_checked).collect::<Result<_>>()?,
+            triggers: trigger
+                .into_iter()
+                .map(TriggerConfig::into_checked)
+                .collect::<Result<_>>()?,
             kept: kept.into_checked()?,
         };
         config.check_consistency()?;
@@ -491,7 +455,7 @@ impl Config {
         }
         self.kept_is_apart()?;
         for (index, trigger) in self.triggers.iter().enumerate() {
-            let time = trigger.span_around.length();
+            let time = trigger.span_around().length();
             ensure!(
                 self.ring
                     .as_ref()
@@ -534,7 +498,8 @@ impl Config {
     pub fn scarce_triggers(&self) -> impl Iterator<Item = &TriggerConfig> {
         let guaranteed = self.ring.as_ref().and_then(RingConfig::guaranteed_span);
         let is_scarce = move |trigger: &&TriggerConfig| {
-            guaranteed.is_some_and(|guaranteed_time| trigger.span_around.length() > guaranteed_time)
+            guaranteed
+                .is_some_and(|guaranteed_time| trigger.span_around().length() > guaranteed_time)
         };
         self.triggers.iter().filter(is_scarce)
     }
@@ -592,7 +557,7 @@ impl RollupFile {
             "rollup.window is out of range: choose 1s to 5min"
         );
         ensure!(
-            window.as_nanos().is_multiple_of(record.interval_duration().as_nanos().max(1)),
+            window.as_nanos().is_multiple_of(record.interval.as_nanos().max(1)),
             "rollup.window is not a multiple of record.interval: choose a multiple"
         );
         ensure!(
@@ -644,9 +609,9 @@ impl MetricsFile {
     }
 }
 
-impl UploadFile {
-    fn into_checked(self) -> Result<UploadConfig> {
-        let Self { url, endpoint, region, queue, every, keep_local } = self;
+impl UploadConfig {
+    fn into_checked(self) -> Result<Self> {
+        let url = &self.url;
         ensure!(
             url.starts_with("s3://") || url.starts_with("file:///"),
             "upload.url is {url:?}: write s3://BUCKET/PREFIX or file:///DIRECTORY"
@@ -657,16 +622,21 @@ impl UploadFile {
              instance only"
         );
         ensure!(
-            every.0 >= Duration::from_millis(100),
+            self.every >= Duration::from_millis(100),
             "upload.every is too short: choose at least 100ms"
         );
-        Ok(UploadConfig { url, endpoint, region, queue: queue.0, every: every.0, keep_local })
+        Ok(self)
     }
 }
 
-impl TriggerFile {
-    fn into_checked(self) -> Result<TriggerConfig> {
-        let Self { name, when, before, after } = self;
+impl TriggerConfig {
+    /// How much time around the moment is saved.
+    pub const fn span_around(&self) -> SpanAround {
+        SpanAround { before: self.span_before, after: self.span_after }
+    }
+
+    fn into_checked(self) -> Result<Self> {
+        let name = &self.name;
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         ensure!(
             !name.is_empty()
@@ -675,23 +645,21 @@ impl TriggerFile {
                 && !name.starts_with('.'),
             "trigger name {name:?} is not a file name: use letters, digits, - and _"
         );
-        for (key, time) in [("before", before.0), ("after", after.0)] {
+        for (key, time) in [("before", self.span_before), ("after", self.span_after)] {
             ensure!(
                 time <= Duration::from_hours(1),
                 "trigger {name}: {key} is too long: choose at most 1h"
             );
         }
-        let span_around = SpanAround { before: before.0, after: after.0 };
-        Ok(TriggerConfig { name, when, span_around })
+        Ok(self)
     }
 }
 
-impl KeptFile {
-    fn into_checked(self) -> Result<KeptConfig> {
-        let Self { directory, quota, pause } = self;
+impl KeptConfig {
+    fn into_checked(self) -> Result<Self> {
         let directory =
-            directory.map(|path| require_absolute("kept.directory", path)).transpose()?;
-        Ok(KeptConfig { directory, quota: quota.0, pause: pause.0 })
+            self.directory.map(|path| require_absolute("kept.directory", path)).transpose()?;
+        Ok(Self { directory, ..self })
     }
 }
 

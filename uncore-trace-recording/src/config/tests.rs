@@ -9,7 +9,7 @@ fn an_empty_file_records_with_the_defaults_and_keeps_nothing() {
     let config = Config::parse("").unwrap();
     assert_eq!(config.cluster, "default");
     assert_eq!(config.record.tick_duration(), Duration::from_millis(1));
-    assert_eq!(config.record.interval_duration(), Duration::from_millis(10));
+    assert_eq!(config.record.interval, Duration::from_millis(10));
     assert_eq!((config.ring, config.rollup, config.metrics), (None, None, None));
 }
 

@@ -36,6 +36,16 @@ impl<'de> Deserialize<'de> for SizeValue {
     }
 }
 
+/// Reads a [`TimeValue`].
+pub(super) fn deserialize_time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    TimeValue::deserialize(from).map(|value| value.0)
+}
+
+/// Reads a [`SizeValue`].
+pub(super) fn deserialize_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    SizeValue::deserialize(from).map(|value| value.0)
+}
+
 /// A text, or a number without a unit as one: how many.
 pub(super) fn deserialize_word<'de, D: Deserializer<'de>>(
     deserializer: D,

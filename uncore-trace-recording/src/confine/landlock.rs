@@ -30,15 +30,13 @@ const NAME: BitFlags<AccessFs> =
 /// Whether this kernel has Landlock, and it is enabled.
 pub fn is_supported() -> bool {
     let strict = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-    let created = strict.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create);
-    created.is_ok()
+    strict.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create).is_ok()
 }
 
 /// Restricts the calling thread, and those that it starts, to these files and TCP ports; sets
 /// `no_new_privs`.
 pub(super) fn restrict_files(needs: &ThreadNeeds) -> Result<(), String> {
-    let status = apply_rules(needs).map_err(|error| error.to_string())?;
-    match status {
+    match apply_rules(needs).map_err(|error| error.to_string())? {
         RulesetStatus::NotEnforced => Err("this kernel has no Landlock".to_owned()),
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
     }

@@ -34,10 +34,7 @@ fn by_mounts(mounts: &str, groups: &[u32]) -> bool {
     match value("hidepid") {
         None | Some("0" | "off") => false,
         Some("4" | "ptraceable") => true,
-        Some(_) => {
-            let gid = value("gid").and_then(|gid| gid.parse().ok()).unwrap_or(0);
-            !groups.contains(&gid)
-        }
+        Some(_) => !groups.contains(&value("gid").and_then(|gid| gid.parse().ok()).unwrap_or(0)),
     }
 }
 

@@ -131,8 +131,7 @@ const FOREIGN: u32 = 0x4000_0000;
 /// Installs the filter in all threads of this process and in those that they start; sets
 /// `no_new_privs`.
 pub(super) fn filter_all_threads(needs: &ThreadNeeds) -> Result<(), String> {
-    let program = compile_filter(needs)?;
-    apply_filter_all_threads(&program).map_err(|error| error.to_string())
+    apply_filter_all_threads(&compile_filter(needs)?).map_err(|error| error.to_string())
 }
 
 /// The filter.
@@ -153,8 +152,7 @@ pub(super) fn compile_filter(needs: &ThreadNeeds) -> Result<Vec<sock_filter>, St
 fn leading_statements() -> Vec<sock_filter> {
     let statement = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
     let refuse = |errno: i32| {
-        let value = libc::SECCOMP_RET_ERRNO | errno as u32;
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, value)
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32)
     };
     let jump = |operation: u32, k| statement(libc::BPF_JMP | operation | libc::BPF_K, 0, 1, k);
     vec![
@@ -202,8 +200,7 @@ fn filter_rules(needs: &ThreadNeeds) -> Result<BTreeMap<i64, Vec<SeccompRule>>, 
         }
     }
     // Threads are allowed, processes are not.
-    let thread = libc::CLONE_THREAD as u64;
-    let process = vec![compare(0, SeccompCmpOp::MaskedEq(thread), 0)?];
+    let process = vec![compare(0, SeccompCmpOp::MaskedEq(libc::CLONE_THREAD as u64), 0)?];
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(process)?]);
     // Input of a terminal must come from its user.
     let types = [TIOCSTI, TIOCLINUX];

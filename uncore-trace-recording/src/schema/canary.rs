@@ -194,13 +194,12 @@ pub fn decode_bursts(batch: &RecordBatch) -> Result<Vec<BurstRow>> {
         let known_kind = CanaryKind::ALL
             .into_iter()
             .find(|candidate| kinds.get(row) == Some(candidate.kind_name()));
-        let links = serde_json::from_str(links.value(row)).context("column links is damaged")?;
         let stored_kind =
             known_kind.context("column kind has a value that this version does not know")?;
         Ok(BurstRow {
             end_ns: ends.value(row),
             burst_kind: stored_kind,
-            links,
+            links: serde_json::from_str(links.value(row)).context("column links is damaged")?,
             bytes: bytes.value_or_zero(row),
         })
     };

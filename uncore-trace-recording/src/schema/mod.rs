@@ -202,6 +202,11 @@ impl Packing {
 const PAGE_BYTES: usize = 256 << 10;
 
 impl TableDef {
+    /// The names of all columns.
+    pub fn column_names(&self) -> Vec<&'static str> {
+        self.encodings.iter().map(|(name, _)| *name).collect()
+    }
+
     /// The settings of the Parquet writer for this table, without row group limits and metadata.
     ///
     /// There are no page indexes: readers scan the time line, and the indexes would be in memory

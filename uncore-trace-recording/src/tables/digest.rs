@@ -208,8 +208,7 @@ fn locate_digest(file: &File) -> io::Result<Option<DigestPosition>> {
         let begin = until.saturating_sub(PIECE).max(footer);
         let mut piece = vec![0; (until - begin) as usize];
         file.read_exact_at(&mut piece, begin)?;
-        let match_index = piece.windows(pair.len()).rposition(|window| window == pair);
-        if let Some(offset) = match_index {
+        if let Some(offset) = piece.windows(pair.len()).rposition(|window| window == pair) {
             let digits = begin + (offset + pair.len()) as u64;
             return Ok(Some(DigestPosition { footer, digits, end }));
         }

@@ -196,8 +196,7 @@ pub(super) fn merge_files(
 
 /// Whether a file is compressed as a final file ([`Packing::Kept`]), with all columns of the table.
 pub(super) fn is_kept(def: &TableDef, footer: &ArrowReaderMetadata) -> bool {
-    let groups = footer.metadata().row_groups();
-    let mut columns = groups.iter().flat_map(RowGroupMetaData::columns);
+    let mut columns = footer.metadata().row_groups().iter().flat_map(RowGroupMetaData::columns);
     // The zstd level is not in the footer.
     columns.all(|column| matches!(column.compression(), Compression::ZSTD(_)))
         && absent_columns::absent_columns(def, footer.schema()).is_empty()

@@ -96,12 +96,11 @@ impl TableFile {
         verify_table(def, path, &footer, &pairs)?;
         let digest =
             digest.with_context(|| format!("{} is damaged: it has no digest", path.display()))?;
-        let mode = source.file_mode();
         Ok(Self {
             def,
             path: path.to_owned(),
             kept_open: None,
-            mode,
+            mode: source.file_mode(),
             footer,
             pairs,
             digest,
@@ -410,8 +409,7 @@ fn is_null(source: &OpenedFile, group: &RowGroupMetaData, field: &FieldRef) -> R
     }
     // Columns of strings have no statistics. Without a value, their dictionary is empty.
     let rows = usize::try_from(group.num_rows()).unwrap_or(0);
-    let pages = SerializedPageReader::new(Arc::new(source.clone()), chunk, rows, None)?;
-    for page in pages {
+    for page in SerializedPageReader::new(Arc::new(source.clone()), chunk, rows, None)? {
         let page = page?;
         let is_empty = match page.page_type() {
             PageType::DICTIONARY_PAGE => page.num_values() == 0,

@@ -114,12 +114,11 @@ impl RecordingFiles {
     }
 
     fn without_tables(path: PathBuf) -> RecordingFiles {
-        let pairs = BTreeMap::new();
         RecordingFiles {
             path,
             tables: Vec::new(),
             manifest: None,
-            pairs,
+            pairs: BTreeMap::new(),
             lock: None,
             created_dir: None,
             has_sealed: false,

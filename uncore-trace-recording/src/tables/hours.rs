@@ -132,8 +132,7 @@ impl Hours {
                 .begin_hour(dir, end.mono_ns)
                 .map_err(|error| Unwritten { rows: count, error })?,
         };
-        let written = live.write(rows);
-        written.map_err(|error| Unwritten { rows: live.unsealed + count, error })?;
+        live.write(rows).map_err(|error| Unwritten { rows: live.unsealed + count, error })?;
         self.live = Some(live);
         Ok(closed)
     }
@@ -161,8 +160,7 @@ impl Hours {
         let Some(live) = self.live.take() else { return Ok(None) };
         // Nothing that was sealed is lost.
         let finished = live.writer.finish(&self.pairs);
-        let finished = finished.map_err(|error| Unwritten { rows: 0, error })?;
-        Ok(Some((live.path, finished)))
+        Ok(Some((live.path, finished.map_err(|error| Unwritten { rows: 0, error })?)))
     }
 
     /// The directory of the hour of a time.

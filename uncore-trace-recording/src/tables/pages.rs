@@ -120,8 +120,7 @@ fn chunk_range(chunk: &ColumnChunkMetaData) -> Option<Range<u64>> {
     let dictionary_offset = chunk.dictionary_page_offset().filter(|offset| *offset > 0);
     let start =
         u64::try_from(dictionary_offset.unwrap_or_else(|| chunk.data_page_offset())).ok()?;
-    let length = u64::try_from(chunk.compressed_size()).ok()?;
-    Some(start..start.checked_add(length)?)
+    Some(start..start.checked_add(u64::try_from(chunk.compressed_size()).ok()?)?)
 }
 
 /// Counts the bytes that are read.

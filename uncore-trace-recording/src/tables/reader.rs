@@ -199,6 +199,20 @@ impl Recording {
         ALL.iter().copied().filter(|def| is_there(self.path_of(def))).collect()
     }
 
+    /// Whether the recording has a table.
+    pub fn has_table(&self, def: &TableDef) -> bool {
+        self.list_tables().iter().any(|listed| listed.name == def.name)
+    }
+
+    /// Opens a table, if the recording has it.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read.
+    pub fn find_table(&self, def: &'static TableDef) -> Result<Option<OpenTable>> {
+        self.has_table(def).then(|| self.open_table(def)).transpose()
+    }
+
     /// Opens a table.
     pub fn open_table(&self, def: &'static TableDef) -> Result<OpenTable> {
         match &self.rollup {

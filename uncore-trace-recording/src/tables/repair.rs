@@ -122,8 +122,7 @@ pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<RecordingSi
     let mut pairs = BTreeMap::new();
     if let Some(range) = partial.segments.last() {
         let (_, footer) = sound::read_footer(&partial.segment_path(*range))?;
-        let footer = footer.metadata().file_metadata();
-        pairs = metadata::from_key_values(footer.key_value_metadata());
+        pairs = metadata::from_key_values(footer.metadata().file_metadata().key_value_metadata());
     }
     pairs.insert(metadata::REPAIRED.to_owned(), "true".to_owned());
     let assembled = finish::assemble_table(&mut partial, target, &pairs)?;

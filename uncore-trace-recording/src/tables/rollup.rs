@@ -347,9 +347,8 @@ impl<'a> RollupOpener<'a> {
             ];
             pairs.insert(metadata::CLOCKS.to_owned(), json!(clocks).to_string());
         }
-        let path = path.to_owned();
         Ok(RollupReader {
-            path,
+            path: path.to_owned(),
             hour_files: files_by_time,
             origins,
             counters,

@@ -362,8 +362,7 @@ pub fn tree_size(path: &Path) -> u64 {
     if !metadata.is_dir() {
         return metadata.len();
     }
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    entries.map(|entry| tree_size(&entry.path())).sum()
+    fs::read_dir(path).into_iter().flatten().flatten().map(|entry| tree_size(&entry.path())).sum()
 }
 
 #[cfg(test)]

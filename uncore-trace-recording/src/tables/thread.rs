@@ -270,8 +270,7 @@ fn run_tapped(
             WriterCommand::Finish(metadata) => {
                 let finished = writer.map(|files| files.finish(&metadata));
                 tap.send_tapped(Tapped::Metadata(tap.part_number, metadata))?;
-                let is_whole = matches!(finished, Some(Ok(_)));
-                tap.send_tapped(Tapped::End(tap.part_number, !is_whole))?;
+                tap.send_tapped(Tapped::End(tap.part_number, !matches!(finished, Some(Ok(_)))))?;
                 return Ok(finished
                     .unwrap_or_else(|| Ok(RecordingSize::default()))
                     .unwrap_or_else(|error| {

@@ -177,8 +177,7 @@ impl MetricsPage {
         self.since_ns = self.since_ns.min(end_ns);
         self.traffic.values_mut().for_each(|counted| counted.begin_window(window));
         for row in 0..batch.num_rows() {
-            let unit = units.get(row).unwrap_or_default();
-            let (_, scale) = unit_of(unit);
+            let (_, scale) = unit_of(units.get(row).unwrap_or_default());
             let Some(value) = nullable_value(values, row).map(|value| scale * value.max(0.0))
             else {
                 continue;
@@ -239,8 +238,7 @@ impl MetricsPage {
             let interval = bounds.map(|(low, high)| (scale * low, scale * high, seconds(row)));
             let share =
                 OwnerShare { value, confidence: nullable_value(confidences, row), interval };
-            let is_joined = counts.add_share(owner_name, share, self.owners);
-            self.without_series += u64::from(is_joined);
+            self.without_series += u64::from(counts.add_share(owner_name, share, self.owners));
         }
         for counted in self.traffic.values_mut() {
             self.without_series += counted.choose_series(self.owners, length);
@@ -285,8 +283,7 @@ pub fn format_textfile(page: &str) -> String {
                     && described.contains(&head.1)
                     && counters.contains(name) =>
             {
-                let help = words.next().unwrap_or_default();
-                text.extend(["# ", head.1, " ", name, "_total ", help]);
+                text.extend(["# ", head.1, " ", name, "_total ", words.next().unwrap_or_default()]);
             }
             _ => text.push_str(line),
         }

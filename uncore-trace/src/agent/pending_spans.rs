@@ -58,7 +58,7 @@ pub(super) struct SpanSaver {
     /// When a request by signal or HTTP was last accepted.
     accepted_at: Option<Instant>,
     /// Id of the boot that is recorded.
-    boot_id: String,
+    pub(super) boot_id: String,
     /// End of the newest window of each part that is being recorded, `CLOCK_MONOTONIC`, ns.
     reached: BTreeMap<u32, i64>,
     /// End of the newest window in the finished parts, `CLOCK_MONOTONIC`, ns.
@@ -108,11 +108,6 @@ impl SpanSaver {
         self.show_pause();
     }
 
-    /// Sets the id of the boot that is recorded.
-    pub(super) fn set_boot(&mut self, boot: String) {
-        self.boot_id = boot;
-    }
-
     /// Remembers the end of the newest window in these rows of `fabric`.
     ///
     /// # Errors
@@ -158,7 +153,7 @@ impl SpanSaver {
             return;
         }
         watched.last_asked = Some(Instant::now());
-        let TriggerConfig { name, span_around, .. } = watched.trigger.clone();
+        let (name, span_around) = (watched.trigger.name.clone(), watched.trigger.span_around());
         log::info!("trigger {name}: the condition came true; the ring will be saved");
         self.add_due_span(name, true_at_ns, span_around);
     }
@@ -179,7 +174,7 @@ impl SpanSaver {
         let by_hand = self.triggers.iter().find(|watched| watched.watch.is_none());
         let (name, span_around) = by_hand.map_or_else(
             || (REQUESTED.to_owned(), REQUESTED_SPAN),
-            |manual| (manual.trigger.name.clone(), manual.trigger.span_around),
+            |manual| (manual.trigger.name.clone(), manual.trigger.span_around()),
         );
         self.add_due_span(name, mono_ns(), span_around);
     }

@@ -149,9 +149,8 @@ fn ensure_within_quota(quota: u64, dir: &Path) -> Result<()> {
 
 /// Joins the span of all linked parts in one recording.
 fn join_parts(wish: &SpanToSave, linked: &Path, target: &Path) -> Result<()> {
-    let linked_parts = list_parts(linked)?;
     let recordings: Result<Vec<Recording>> =
-        linked_parts.iter().map(|part_path| Recording::open(part_path)).collect();
+        list_parts(linked)?.iter().map(|part_path| Recording::open(part_path)).collect();
     let create = CreateOptions { mode: wish.mode, ..CreateOptions::default() };
     let wanted = WantedTime { from_ns: Some(wish.begin_ns), to_ns: Some(wish.end_ns) };
     cut::cut_recordings(&recordings?, wanted, target, create).map(drop)

@@ -99,8 +99,7 @@ impl RawStream for Option<IoUse> {
             context.request_owner_name(transfer.owner);
             context.output.log_entry(LogEntry::Moved(transfer));
         }
-        let completed = io.take_completed(end_ns);
-        closing.transfers = Some(BinTransfers { completed, moved });
+        closing.transfers = Some(BinTransfers { completed: io.take_completed(end_ns), moved });
     }
 }
 

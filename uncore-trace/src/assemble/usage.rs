@@ -105,8 +105,7 @@ impl RawStream for UsageStream {
                 let state = applied.offline_states.get(cpu);
                 if let Some(state) = state.filter(|_| track.is_offline()) {
                     // The CPU came back and left again between two looks.
-                    let span = track.come_online(state.run.begin_ns);
-                    self.offline.end_offline(*cpu, span, ledger);
+                    self.offline.end_offline(*cpu, track.come_online(state.run.begin_ns), ledger);
                 }
                 ledger.add_run_gap(*cpu, track.go_offline(state));
             }
@@ -149,9 +148,8 @@ impl UsageStream {
             run.slots.clear();
             return;
         };
-        if track.is_offline() && run.end > track.accounted_until() {
-            let span = track.come_online(run.begin_ns);
-            self.offline.end_offline(run.cpu, span, context.ledger);
+        if track.is_offline() && run.end > track.accounted_ns {
+            self.offline.end_offline(run.cpu, track.come_online(run.begin_ns), context.ledger);
         }
         context.ledger.add_run_gap(run.cpu, track.add_run(run, context.names));
     }
@@ -208,7 +206,7 @@ impl UsageStream {
         // as a gap cannot be changed by a record that comes later, so a gap is the last resort.
         let is_final = wait == Wait::Over;
         for (&cpu, track) in &mut self.tracks {
-            if track.accounted_until() >= end_ns {
+            if track.accounted_ns >= end_ns {
                 continue;
             }
             if track.is_offline() {
@@ -240,22 +238,21 @@ impl UsageStream {
             {
                 // The peek covers its own span only. A record of the time before it may be in
                 // the ring.
-                let record_missing = look.peek.run.begin_ns > track.accounted_until();
+                let record_missing = look.peek.run.begin_ns > track.accounted_ns;
                 if !look.is_certain && !is_final || record_missing && wait == Wait::ForRecords {
                     return false;
                 }
-                let gap = track.add_peek(&look.peek, &look.task, end_ns, names);
-                ledger.add_run_gap(cpu, gap);
+                ledger.add_run_gap(cpu, track.add_peek(&look.peek, &look.task, end_ns, names));
                 if let Some((io, moved)) = io.as_mut().zip(look.peek.io.as_ref()) {
                     io.add_peek(moved, end_ns, names);
                 }
             }
-            if track.accounted_until() < end_ns {
+            if track.accounted_ns < end_ns {
                 // The CPU has switched since the drain: its record is in the ring.
                 if !is_final {
                     return false;
                 }
-                let gap = TimeSpan { begin_ns: track.accounted_until(), end_ns };
+                let gap = TimeSpan { begin_ns: track.accounted_ns, end_ns };
                 ledger.add_run_gap(cpu, Some(gap));
             }
         }
@@ -281,8 +278,7 @@ fn log_usage(cpu: u32, bin: &CpuBin, irq_names: &mut IrqNames, context: &mut Str
         bin.tasks.iter().zip(&owners).map(|(slot, owner)| (*owner, number(slot))).collect()
     };
     if output.consumer.needs_switches() {
-        let owner_slices = by_owner(|slot| slot.slices);
-        output.log_entry(LogEntry::Switches { cpu, switches: &owner_slices });
+        output.log_entry(LogEntry::Switches { cpu, switches: &by_owner(|slot| slot.slices) });
     }
     let mut owner_times = by_owner(|slot| slot.wall_ns);
     for irq in &bin.irqs {

@@ -156,8 +156,7 @@ impl Learning {
             // The misses of a tick are a part of its use, so witnesses are read before the use is
             // added, and the use is there when the counters get their counts of the tick.
             self.witnesses.take_tick(*tick, tracks);
-            let sets = self.histories.iter_mut().zip(times).zip(&self.sets);
-            for ((histories, times), set) in sets {
+            for ((histories, times), set) in self.histories.iter_mut().zip(times).zip(&self.sets) {
                 let Some(histories) = histories else { continue };
                 if times.iter().any(|(source, _)| self.guests.contains(&source.owner)) {
                     histories.push_blind(*tick, times);
@@ -201,7 +200,7 @@ impl Learning {
             self.ports.gather_ticks(common_tick, tracks, &mut self.histories);
         }
         self.review_sets(tracks, |set, tracks| !has_ports(set, tracks));
-        let gathered_tick = self.ports.gathered_tick();
+        let gathered_tick = self.ports.gathered_tick;
         self.take_turns(moment, tracks, waiting, names, |index| {
             (!port_indexes.contains(&index)).then_some(gathered_tick)
         });

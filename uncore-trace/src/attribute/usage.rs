@@ -132,8 +132,7 @@ impl CpuUsage {
             times.sort_unstable();
             times
         });
-        let times = times.collect();
-        self.ticks.push(TickUse { tick, times });
+        self.ticks.push(TickUse { tick, times: times.collect() });
     }
 
     /// The ticks since the last call.

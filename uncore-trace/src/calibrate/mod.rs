@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use tokio::sync::oneshot;
 
 use self::stream::StreamKernel;
@@ -23,7 +23,7 @@ use crate::plan::Plan;
 use crate::record;
 use crate::schema::fabric;
 use crate::schema::link::Link;
-use crate::signals::Signals;
+use crate::signals::{Signals, event_loop};
 use crate::tables::writer::{PieceChannel, RecordingTarget, TablePiece};
 use crate::view::key::GroupBy;
 use crate::view::links::Links;
@@ -97,10 +97,7 @@ pub fn run(
 ) -> Result<CalibrationOutcome> {
     ensure!(!plan.links.is_empty(), "no counter of this machine counts bytes of memory");
     let cpus = one_cpu_per_core(machine);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")?;
+    let runtime = event_loop()?;
     let (sender, pieces) = mpsc::sync_channel(PIECES);
     let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE] });
     let (done, over) = oneshot::channel();

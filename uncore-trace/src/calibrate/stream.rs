@@ -59,8 +59,7 @@ fn run_on_cpu(
     sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))?;
     let (mut a, b, c) = (vec![1.0_f64; elements], vec![2.0_f64; elements], vec![0.5_f64; elements]);
     while !stop.load(Ordering::Relaxed) {
-        let blocks = a.chunks_mut(BLOCK).zip(b.chunks(BLOCK)).zip(c.chunks(BLOCK));
-        for ((a, b), c) in blocks {
+        for ((a, b), c) in a.chunks_mut(BLOCK).zip(b.chunks(BLOCK)).zip(c.chunks(BLOCK)) {
             let moved = match kernel {
                 StreamKernel::Sum => {
                     black_box(sum_numbers(b));

@@ -122,17 +122,16 @@ fn plan_config(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<
         ports: false,
         times: false,
         tick_ns: to_nanos(record.tick_duration()),
-        window_ns: to_nanos(record.interval_duration()),
+        window_ns: to_nanos(record.interval),
     };
-    let selections = [&record.groups, &record.events, &record.metrics];
-    if selections.iter().all(|list| list.is_empty()) {
+    if [&record.groups, &record.events, &record.metrics].iter().all(|list| list.is_empty()) {
         let (plan, notice) = plan_traffic(machine, catalog, &request)?;
         if let Some(notice) = notice {
             log::warn!("{notice}");
         }
         return Ok(plan);
     }
-    WitnessArgs::default().plan_request(machine, catalog, request, record.attribution_method())
+    WitnessArgs::default().plan_request(machine, catalog, request, record.method)
 }
 
 fn recorder_options(
@@ -141,9 +140,9 @@ fn recorder_options(
     plan: &Plan,
     catalog: Vec<String>,
 ) -> RecordOptions {
-    let budget = WitnessArgs::default().budget_percent(config.record.attribution_method());
+    let budget = WitnessArgs::default().budget_percent(config.record.method);
     let at_switch = AtSwitch::from_plan(plan, budget.is_some());
-    let flush = FLUSH.max(config.record.interval_duration());
+    let flush = FLUSH.max(config.record.interval);
     let view = RecordOptions::for_view(machine, plan);
     let ring = config.ring.as_ref();
     RecordOptions {
@@ -154,7 +153,7 @@ fn recorder_options(
         cluster: Some(config.cluster.clone()),
         min_gap: Duration::from_micros(100),
         flush,
-        method: config.record.attribution_method(),
+        method: config.record.method,
         canary: config.record.canary,
         cgroup_depth: config.record.cgroup_depth,
         trusted_cgroups: config.identity.trusted.clone(),

@@ -36,14 +36,8 @@ pub struct Args {
     path: PathBuf,
 
     /// FILE.parquet to write
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = WRITE
-    )]
+    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true,
+          value_parser = output::path(), help_heading = WRITE)]
     output: PathBuf,
 
     /// Replace FILE if it exists; in DIR only fabric.parquet can be replaced

@@ -44,24 +44,14 @@ description of this machine and its memory. It is used only where both are the
 same.")]
 pub struct Args {
     /// How long each of the two loads runs, 2s to 10m; a bare number is seconds
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "5s",
-        value_parser = seconds,
-        help_heading = MEASURE
-    )]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = seconds,
+          help_heading = MEASURE)]
     seconds: Duration,
 
     /// Memory that each thread uses, in MiB; all threads together must use much more than the
     /// caches hold
-    #[arg(
-        long,
-        value_name = "MIB",
-        default_value_t = 192,
-        value_parser = clap::value_parser!(u32).range(3..=65536),
-        help_heading = MEASURE
-    )]
+    #[arg(long, value_name = "MIB", default_value_t = 192,
+          value_parser = clap::value_parser!(u32).range(3..=65536), help_heading = MEASURE)]
     memory: u32,
 
     /// Print the result and do not save it
@@ -80,8 +70,7 @@ pub fn run(args: &Args) -> Result<u8> {
         humantime::format_duration(args.seconds)
     );
     let machine = discover::machine(Path::new("/"))?;
-    let catalog = args.catalog.load_catalog()?;
-    let plan = plan_memory_counters(&machine, &catalog)?;
+    let plan = plan_memory_counters(&machine, &args.catalog.load_catalog()?)?;
     let options = calibrate::CalibrationOptions {
         length: args.seconds,
         bytes: args.memory as usize * (1 << 20),
@@ -89,9 +78,8 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let path = Path::new("/").join(FILE);
     // The shares are not used, only totals: so the cheapest method.
-    let method = MethodChoice::Residency;
     let recording = record::RecordOptions {
-        method,
+        method: MethodChoice::Residency,
         io: false,
         afterwards: save_needs(&path),
         ..record::RecordOptions::for_view(&machine, &plan)
@@ -152,8 +140,7 @@ fn save_needs(path: &Path) -> ThreadNeeds {
 /// incomplete file.
 fn save_calibration(path: &Path, calibration: &Calibration) -> Result<()> {
     let cannot_write = || format!("cannot write {}", path.display());
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(folder).with_context(cannot_write)?;
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).with_context(cannot_write)?;
     let temporary_path = path.with_extension("json.new");
     let text = serde_json::to_string_pretty(calibration).with_context(cannot_write)? + "\n";
     std::fs::write(&temporary_path, text).with_context(cannot_write)?;

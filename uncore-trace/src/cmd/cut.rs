@@ -32,14 +32,8 @@ pub struct Args {
     path: PathBuf,
 
     /// Directory to write; its name ends with /
-    #[arg(
-        short,
-        long,
-        value_name = "DIR",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = WRITE
-    )]
+    #[arg(short, long, value_name = "DIR", allow_hyphen_values = true,
+          value_parser = output::path(), help_heading = WRITE)]
     output: PathBuf,
 
     /// Replace the recording in the directory, if there is one

@@ -85,13 +85,8 @@ pub struct Args {
     fail_above: Option<f64>,
     /// With --fail-above: leave out tenants below this percentage of the total, and links below
     /// this percentage of their peak
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        value_parser = percent,
-        default_value = "1%",
-        help_heading = FAIL
-    )]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1%",
+          help_heading = FAIL)]
     min_share: f64,
     /// Print JSON lines instead of tables
     #[arg(long, help_heading = PRINT)]
@@ -104,14 +99,8 @@ pub struct Args {
     wide: bool,
     /// Write FILE, a page for a browser with a picture of each difference, instead of tables; `-`
     /// is standard output
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_parser = path(),
-        allow_hyphen_values = true,
-        help_heading = PRINT,
-        conflicts_with_all = ["json", "ascii", "wide"]
-    )]
+    #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true,
+          help_heading = PRINT, conflicts_with_all = ["json", "ascii", "wide"])]
     html: Option<PathBuf>,
     /// Replace the file of --html if it exists
     #[arg(long, requires = "html", help_heading = PRINT)]

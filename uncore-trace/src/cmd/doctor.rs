@@ -5,7 +5,6 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use serde::Serialize;
 
 use super::catalog::CatalogArgs;
 use super::heading::PRINT;
@@ -13,6 +12,7 @@ use super::list::summary;
 use super::root::RootArg;
 use crate::doctor::{self, ExaminedMachine, Finding, FindingState};
 use crate::text::{printable, wrapped};
+use crate::view::json_lines::json_object;
 use crate::{discover, open, terminal};
 
 mod verifier;
@@ -45,14 +45,6 @@ pub struct Args {
     root: RootArg,
 }
 
-/// The output of `--json`.
-#[derive(Debug, Serialize)]
-struct DoctorReport<'a> {
-    /// Whether `record` works on this machine.
-    ready: bool,
-    findings: &'a [Finding],
-}
-
 /// Examines the machine under `root` and prints the findings. Exit code 0 if `record` works, 2 if
 /// something that it needs is missing.
 pub fn run(args: &Args) -> Result<u8> {
@@ -65,7 +57,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let findings = doctor::run_checks(&ExaminedMachine::at_root(args.root.root_dir()));
     let ready = doctor::is_ready(&findings);
     let text = if args.json {
-        let report = DoctorReport { ready, findings: &findings };
+        let report = json_object! { ready: ready, findings: &findings };
         serde_json::to_string_pretty(&report).context("cannot write the findings as JSON")? + "\n"
     } else {
         let width = terminal::columns();

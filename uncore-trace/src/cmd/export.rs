@@ -50,34 +50,19 @@ pub struct Args {
     path: PathBuf,
 
     /// Write a trace for Perfetto
-    #[arg(
-        long,
-        value_name = "FILE",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = FORMAT
-    )]
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(),
+          help_heading = FORMAT)]
     perfetto: Option<PathBuf>,
 
     /// Write the rows of a table as CSV. A text that begins with =, +, -, @ or ' has a ' before it,
     /// so that no spreadsheet takes it for a formula
-    #[arg(
-        long,
-        value_name = "FILE",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = FORMAT
-    )]
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(),
+          help_heading = FORMAT)]
     csv: Option<PathBuf>,
 
     /// Write the rows of a table as an Arrow IPC file, with the metadata of the recording
-    #[arg(
-        long,
-        value_name = "FILE",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = FORMAT
-    )]
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(),
+          help_heading = FORMAT)]
     arrow: Option<PathBuf>,
 
     /// The table that --csv and --arrow write; a single file has the table fabric only
@@ -193,7 +178,7 @@ pub fn run(args: &Args) -> Result<u8> {
 /// Opens the outputs.
 fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat, CommandOutput)>> {
     let table = args.table.name;
-    if !recording.list_tables().iter().any(|def| def.name == table) {
+    if !recording.has_table(args.table) {
         let path = printable(&args.path.display().to_string()).into_owned();
         if recording.is_rollup() {
             bail!("{path} is a roll-up, which has no table {table}: it has fabric only");

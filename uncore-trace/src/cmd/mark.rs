@@ -12,7 +12,7 @@ use crate::clock::mono_ns;
 use crate::record::marks::send::{MarkAnswer, send_to_recorder};
 use crate::record::marks::wire::{MarkAct, Message, listening_pids};
 use crate::schema::marks::TEXT_BYTES;
-use crate::signals::Signals;
+use crate::signals::{Signals, event_loop};
 use crate::text::printable;
 use crate::workload::Workload;
 
@@ -71,10 +71,7 @@ pub fn run(args: &Args) -> Result<u8> {
         }
         _ => {}
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")?;
+    let runtime = event_loop()?;
     let act = match (args.begin, args.end) {
         (true, _) => MarkAct::Begin,
         (_, true) => MarkAct::End,

@@ -42,14 +42,8 @@ use crate::plan::Plan;
 /// Reads uncore perf counters (memory, PCIe, chip-to-chip links, mesh) with BPF, and divides the
 /// counts among the processes and cgroups that ran at that time.
 #[derive(Debug, clap::Parser)]
-#[command(
-    name = "uncore-trace",
-    version,
-    arg_required_else_help = true,
-    disable_help_flag = true,
-    disable_version_flag = true,
-    after_help = BEGIN
-)]
+#[command(name = "uncore-trace", version, arg_required_else_help = true, disable_help_flag = true,
+          disable_version_flag = true, after_help = BEGIN)]
 pub struct Cli {
     /// Print this help; -h is the short form
     #[arg(short, long, global = true, action = ArgAction::Help, help_heading = OTHER)]

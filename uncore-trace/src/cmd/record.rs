@@ -21,7 +21,7 @@ use crate::plan::Plan;
 use crate::record::{
     self, AtSwitch, OptionsToCheck, RecordOptions, RecorderControl, RecordingOutcome, Sampling,
 };
-use crate::signals::Signals;
+use crate::signals::{Signals, event_loop};
 use crate::tables::output_path;
 use crate::tables::series::Keep;
 use crate::tables::series::Rotate;
@@ -88,8 +88,7 @@ pub fn run(args: &Args) -> Result<u8> {
             args.root.root_dir().display()
         );
     }
-    let cpus = machine.cpus.online.len();
-    let buffer = ring_buffer_bytes(args, cpus, &plan)?;
+    let buffer = ring_buffer_bytes(args, machine.cpus.online.len(), &plan)?;
     let mut options = recorder_options(args, tick, interval, buffer, catalog.outside)?;
     options.io |= plan.needs_io(args.method);
     warn_of_missing_cgroups(&options.cgroups, &machine.cgroups);
@@ -98,12 +97,8 @@ pub fn run(args: &Args) -> Result<u8> {
     if shows_answer {
         options.afterwards = ending::answer_needs(&options);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")?;
-    let recorded = record_and_wait(&machine, &plan, &options, args.kill, shows_answer);
-    runtime.block_on(Box::pin(recorded))
+    let runtime = event_loop()?;
+    runtime.block_on(Box::pin(record_and_wait(&machine, &plan, &options, args.kill, shows_answer)))
 }
 
 /// Records, prints a summary, and waits for the command. Returns the exit code.

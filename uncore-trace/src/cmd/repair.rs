@@ -36,7 +36,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     for (action, paths) in [
         ("removed the cgroup of a canary", canary::remove_left_cgroups()),
-        ("thawed", thaw::thaw_left()),
+        ("thawed", thaw::thaw_noted_in(Path::new("/run"))),
         ("removed the monitoring group", monitors::remove_left_groups()),
     ] {
         for path in paths {

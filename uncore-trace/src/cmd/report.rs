@@ -170,14 +170,9 @@ pub struct Args {
     pub wide: bool,
     /// Write FILE, a page for a browser with plots over time, instead of tables; `-` is standard
     /// output
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_parser = path(),
-        allow_hyphen_values = true,
-        help_heading = PRINT,
-        conflicts_with_all = ["json", "csv", "ascii", "wide", "links", "marks", "latency"]
-    )]
+    #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true,
+          help_heading = PRINT,
+          conflicts_with_all = ["json", "csv", "ascii", "wide", "links", "marks", "latency"])]
     pub html: Option<PathBuf>,
     /// Replace the file of --html if it exists
     #[arg(long, requires = "html", help_heading = PRINT)]

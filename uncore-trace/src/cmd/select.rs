@@ -21,14 +21,8 @@ pub struct SelectArgs {
     /// host, io, all or auto. auto is all traffic that this machine can count, counted once; or
     /// host and io on a machine without counters of traffic [default: auto, in `stat` also host, if
     /// -e, -M and --device are not given either]
-    #[arg(
-        short = 'p',
-        long = "groups",
-        value_name = "GROUPS",
-        value_delimiter = ',',
-        value_parser = group,
-        help_heading = COUNT
-    )]
+    #[arg(short = 'p', long = "groups", value_name = "GROUPS", value_delimiter = ',',
+          value_parser = group, help_heading = COUNT)]
     groups: Vec<String>,
 
     /// An event in perf's grammar, e.g. `PMU/event=0x1,term=0x2/`; may be given several times
@@ -36,13 +30,8 @@ pub struct SelectArgs {
     events: Vec<String>,
 
     /// Metrics, separated by commas; `*` matches any text; `list metrics` shows them
-    #[arg(
-        short = 'M',
-        long = "metrics",
-        value_name = "METRICS",
-        value_delimiter = ',',
-        help_heading = COUNT
-    )]
+    #[arg(short = 'M', long = "metrics", value_name = "METRICS", value_delimiter = ',',
+          help_heading = COUNT)]
     metrics: Vec<String>,
 
     /// Count only this device: a PCI address DDDD:BB:DD.F, a disk or a network interface; with -p

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use tokio::runtime::Runtime;
 
 pub use self::args::Args;
@@ -22,7 +22,7 @@ use crate::discover::{self, CpuList, Machine, name};
 use crate::open::{Counting, Unopened};
 use crate::plan::builtin_events::{DURATION, SYSTEM, USER};
 use crate::plan::{self, Plan, PlanRequest};
-use crate::signals::Signals;
+use crate::signals::{Signals, event_loop};
 use crate::stat::aggregate::{Grouping, LineSplit};
 use crate::stat::attributed;
 use crate::stat::cgroups::{self, Selection};
@@ -227,13 +227,6 @@ fn count_machine(args: &Args, machine: &Machine, table: &StatTable<'_>) -> Resul
     // Before the wait for the command, which must not be slowed down by counters that nobody reads.
     drop(meter);
     exit_after_command(counted, &runtime, &mut workload, &mut signals)
-}
-
-fn event_loop() -> Result<Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")
 }
 
 /// The exit code. After an error, waits for the command, but not if the pipe was closed: perf stat

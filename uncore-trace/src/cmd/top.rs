@@ -65,10 +65,8 @@ value is null, never 0.")]
 pub struct Args {
     /// A recording to show: a .parquet file, or a directory that `record` wrote; or a roll-up
     /// [default: live measurement]
-    #[arg(
-        value_name = "FILE|DIR",
-        conflicts_with_all = ["groups", "events", "metrics", "tick", "save"]
-    )]
+    #[arg(value_name = "FILE|DIR",
+          conflicts_with_all = ["groups", "events", "metrics", "tick", "save"])]
     path: Option<PathBuf>,
 
     #[command(flatten)]
@@ -78,14 +76,8 @@ pub struct Args {
     trust: TrustArgs,
 
     /// Time between updates of the screen; a bare number is seconds
-    #[arg(
-        short = 'd',
-        long,
-        value_name = "TIME",
-        default_value = "1s",
-        value_parser = seconds,
-        help_heading = TIME
-    )]
+    #[arg(short = 'd', long, value_name = "TIME", default_value = "1s", value_parser = seconds,
+          help_heading = TIME)]
     interval: Duration,
 
     /// Time between readings, 100us to 1s; a bare number is milliseconds [default: 10ms]
@@ -116,13 +108,8 @@ pub struct Args {
 
     /// With --once: print the screen this long after the start, with the history up to then; a bare
     /// number is seconds
-    #[arg(
-        long,
-        value_name = "TIME",
-        requires = "once",
-        value_parser = seconds,
-        help_heading = PRINT
-    )]
+    #[arg(long, value_name = "TIME", requires = "once", value_parser = seconds,
+          help_heading = PRINT)]
     after: Option<Duration>,
 
     /// Print each update as a line of JSON; with --once the first, or the last of a recording
@@ -148,8 +135,7 @@ pub fn run(args: &Args) -> Result<u8> {
             top::GROUPINGS.map(GroupBy::name).join(", ")
         );
     }
-    let shortest = Duration::from_millis(100);
-    if args.interval < shortest || args.interval > Duration::from_mins(1) {
+    if args.interval < Duration::from_millis(100) || args.interval > Duration::from_mins(1) {
         bail!(
             "an interval of {} is out of range: choose 100ms to 1m",
             humantime::format_duration(args.interval)
@@ -243,8 +229,7 @@ fn top_options(args: &Args, grouping: Option<GroupBy>, notice: Option<String>) -
 
 /// The longest window of whole ticks that is not longer than [`WINDOW`]; at least a tick.
 fn window_length(tick: Duration) -> Duration {
-    let ticks = WINDOW.as_nanos() / tick.as_nanos().max(1);
-    tick * u32::try_from(ticks.max(1)).unwrap_or(1)
+    tick * u32::try_from((WINDOW.as_nanos() / tick.as_nanos().max(1)).max(1)).unwrap_or(1)
 }
 
 /// The plan: the selected counters; else all traffic by root port; else the group host, with the

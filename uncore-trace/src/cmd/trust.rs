@@ -22,6 +22,5 @@ impl TrustArgs {
 /// A cgroup path as in the tables: from the root of the hierarchy, without a slash at its end.
 pub(super) fn as_cgroup(path: &str) -> String {
     let path = path.strip_prefix("/sys/fs/cgroup/unified").unwrap_or(path);
-    let path = path.strip_prefix("/sys/fs/cgroup").unwrap_or(path);
-    format!("/{}", path.trim_matches('/'))
+    format!("/{}", path.strip_prefix("/sys/fs/cgroup").unwrap_or(path).trim_matches('/'))
 }

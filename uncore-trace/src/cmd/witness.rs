@@ -22,13 +22,8 @@ pub(super) struct WitnessArgs {
     /// With --method auto: the part of each CPU's time that witnesses may take, in percent. A
     /// witness is a counter of each CPU, such as last-level cache misses, that is read at every
     /// context switch and tells whose traffic it was. With 0, no witness is opened
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = BUDGET,
-        value_parser = percent,
-        help_heading = COST
-    )]
+    #[arg(long, value_name = "PERCENT", default_value_t = BUDGET, value_parser = percent,
+          help_heading = COST)]
     witness_budget: f64,
     /// With --method auto: divide counts of many CPUs by counters of few CPUs, if there is one for
     /// each CPU, instead of by witnesses of each CPU. These counters are read once a tick

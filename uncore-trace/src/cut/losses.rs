@@ -29,9 +29,8 @@ pub(super) fn copy_losses(
     let mut loss_totals = LossTotals::default();
     let mut copied_states = HashSet::new();
     for source_part in source_parts {
-        let Some(table) = source_part.find_table(&loss::TABLE)? else { continue };
-        let columns: Vec<&str> = loss::TABLE.encodings.iter().map(|(name, _)| *name).collect();
-        for batch in table.scan_columns(&columns)? {
+        let Some(table) = source_part.recording.find_table(&loss::TABLE)? else { continue };
+        for batch in table.scan_columns(&loss::TABLE.column_names())? {
             let batch = batch?;
             let (times, spans) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
             let (causes, counts) = (word_column(&batch, "cause")?, i64_column(&batch, "count")?);
@@ -42,12 +41,11 @@ pub(super) fn copy_losses(
                 let (time_ns, since_ns) =
                     (times.value(row), times.value(row).saturating_sub(spans.value(row)));
                 let is_wanted = if does_hold(cause) {
-                    let detail = details.is_valid(row).then(|| details.value(row).to_owned());
                     let key = (
                         cause.to_owned(),
                         nullable_value(cpus, row),
                         nullable_value(counters, row),
-                        detail,
+                        details.is_valid(row).then(|| details.value(row).to_owned()),
                     );
                     time_ns <= span.end_ns && copied_states.insert(key)
                 } else {

@@ -19,9 +19,8 @@ pub(super) fn copy_marks(
     let mut origin = RecordingOrigin::default();
     for source_part in source_parts {
         origin = RecordingOrigin::from_metadata(&source_part.pairs);
-        let Some(table) = source_part.find_table(&TABLE)? else { continue };
-        let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
-        for batch in table.scan_columns(&columns)? {
+        let Some(table) = source_part.recording.find_table(&TABLE)? else { continue };
+        for batch in table.scan_columns(&TABLE.column_names())? {
             for mark in decode_marks(&batch?)? {
                 match copied
                     .iter_mut()

@@ -129,11 +129,11 @@ fn copy_parts(
         Writer::create(RecordingTarget::Dataset(PathBuf::from(target)), create, &pairs)?;
     let mut cpu_times = CopiedCpuTimes::default();
     for &def in ALL {
-        let columns: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();
+        let columns = def.column_names();
         let mut held_states = HeldStates::default();
         let mut readings = ReadingsCopier::default();
         for (part_number, source_part) in source_parts.iter().enumerate() {
-            let Some(table) = source_part.find_table(def)? else { continue };
+            let Some(table) = source_part.recording.find_table(def)? else { continue };
             let span = source_part.overlap(whole_span);
             let mut write = |batch| writer.write(def, &batch);
             match def.when {

@@ -109,15 +109,12 @@ fn judge_results(
 fn check_program() -> Finding {
     match open::try_program() {
         Ok(Ok(())) => Finding::new(BPF, FindingState::Ok, "a program could be loaded"),
-        Ok(Err(error)) => {
-            let barrier = open::barrier_to_call(Call::Bpf, &error);
-            refusal_finding(
-                BPF,
-                FindingState::Fail,
-                &format!("loading a program fails with {error}"),
-                barrier,
-            )
-        }
+        Ok(Err(error)) => refusal_finding(
+            BPF,
+            FindingState::Fail,
+            &format!("loading a program fails with {error}"),
+            open::barrier_to_call(Call::Bpf, &error),
+        ),
         Err(error) => Finding::new(BPF, FindingState::Fail, format!("{error:#}")),
     }
 }

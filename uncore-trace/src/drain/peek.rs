@@ -29,8 +29,7 @@ pub fn decode_state(cpu: u32, state: &CpuState, io: Option<&IoState>) -> Option<
     if run.end == 0 || !run.is_consistent() || io.is_some_and(|io| !io.is_consistent()) {
         return None;
     }
-    let len = (run.len as usize).min(RUN_SLOTS);
-    let slots = run.slots.iter().take(len).map(|slot| TaskSlot {
+    let slots = run.slots.iter().take((run.len as usize).min(RUN_SLOTS)).map(|slot| TaskSlot {
         task: copy_task(&slot.task),
         wall_ns: slot.wall_ns,
         irq_ns: slot.irq_ns,

@@ -24,6 +24,7 @@ use tokio::time::timeout;
 
 use crate::protobuf;
 use crate::protobuf::NestedFields;
+use crate::signals::event_loop;
 
 /// The socket, below the root.
 const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
@@ -165,11 +166,7 @@ pub async fn connect_kubelet(socket: &Path) -> Result<Option<StdStream>> {
 ///
 /// Those of [`connect_kubelet`] and [`Kubelet::fetch_assignments`].
 pub fn ask_once(root: &Path) -> Result<Option<ListedPods>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
-        .context("cannot start the event loop")?;
+    let runtime = event_loop()?;
     runtime.block_on(async {
         let Some(stream) = connect_kubelet(&socket(root)).await? else { return Ok(None) };
         Kubelet::new(stream).await?.fetch_assignments().await.map(Some)
@@ -217,8 +214,7 @@ impl Kubelet {
     pub async fn fetch_assignments(&self) -> Result<ListedPods> {
         let answered = timeout(PATIENCE, self.request_list()).await;
         let message = answered.with_context(|| format!("it does not answer in {PATIENCE:?}"))??;
-        let message = message.get(EMPTY.len()..).unwrap_or_default();
-        decode_listed(message)
+        decode_listed(message.get(EMPTY.len()..).unwrap_or_default())
     }
 
     async fn request_list(&self) -> Result<Vec<u8>> {

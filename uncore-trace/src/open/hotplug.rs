@@ -265,8 +265,7 @@ impl Session {
             // another counter of the same PMU was just found, then the rest.
             let mut cpus: Vec<u32> =
                 old.into_iter().chain(known.get(&pmu_and_reader).copied()).collect();
-            let candidates = self.follower.likely_readers(root, counter);
-            cpus.extend(candidates);
+            cpus.extend(self.follower.likely_readers(root, counter));
             self.offer_to_probe(index)?;
             let mut reader = None;
             for cpu in cpus {

@@ -65,7 +65,6 @@ impl<'a> Assembly<'a> {
     /// An empty plan for `machine`.
     pub(super) fn new(machine: &'a Machine, request: &PlanRequest) -> Self {
         let PlanRequest { tick_ns, window_ns, declared_cause: declared, .. } = *request;
-        let plan = Plan { tick_ns, window_ns, ..Plan::default() };
         Self {
             machine,
             declared_cause: declared,
@@ -78,7 +77,7 @@ impl<'a> Assembly<'a> {
             siblings: HashMap::new(),
             links: LinkBuilder::default(),
             wholes: HashMap::new(),
-            plan,
+            plan: Plan { tick_ns, window_ns, ..Plan::default() },
         }
     }
 

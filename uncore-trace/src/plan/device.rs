@@ -168,7 +168,7 @@ impl<'a> Narrowing<'a> {
         let in_word = |term: &Term| match (field, &term.value) {
             (Some(field), TermValue::Number(value)) => {
                 term.name == WHOLE_WORDS[field.word_index()]
-                    && (field.word_index() > 0 || value & field.bit_mask() != 0)
+                    && (field.word_index() > 0 || value & field.mask != 0)
             }
             _ => false,
         };
@@ -269,10 +269,8 @@ impl<'a> Narrowing<'a> {
             let ports = words.default_value(term, event).unwrap_or(u64::MAX);
             numbers = (0..rule.count).filter(|port| ports >> port & 1 == 1).collect();
         }
-        let port_subset = |port: u32| {
-            let terms = vec![(term.clone(), 1_u64 << port)];
-            Subset { terms, ..Subset::default() }
-        };
+        let port_subset =
+            |port: u32| Subset { terms: vec![(term.clone(), 1_u64 << port)], ..Subset::default() };
         numbers.into_iter().map(port_subset).collect()
     }
 }
@@ -447,8 +445,7 @@ pub fn counted_with(
 
 /// The other functions with traffic below the same function on the root bus.
 pub(super) fn neighbours(machine: &Machine, function: &PciFunction) -> Vec<PciAddress> {
-    let functions = machine.devices.pci.iter();
-    let neighbours = functions.filter(|candidate| {
+    let neighbours = machine.devices.pci.iter().filter(|candidate| {
         candidate.top == function.top
             && candidate.address != function.address
             && !candidate.is_bridge()
@@ -518,8 +515,7 @@ pub(super) fn no_pmu(
     function: &PciFunction,
 ) -> String {
     let with_ports = machine.pmus.iter().filter_map(|pmu| {
-        let ports = PmuWords::new(catalog, pmu).family?.ports.as_ref()?;
-        Some((pmu.name.as_str(), ports.by))
+        Some((pmu.name.as_str(), PmuWords::new(catalog, pmu).family?.ports.as_ref()?.by))
     });
     let (names, ways): (Vec<_>, Vec<_>) = with_ports.unzip();
     let address = function.address.to_string();

@@ -236,8 +236,7 @@ impl<'a> Resolver<'a> {
         inputs.extend(unknown.map(|(name, _)| (*name, None)));
         let known =
             constants.iter().filter_map(|(name, value)| Some(((*name).to_owned(), (*value)?)));
-        let constants = known.collect();
-        ResolvedMetric { metric, words, subset: subset.clone(), constants, inputs }
+        ResolvedMetric { metric, words, subset: subset.clone(), constants: known.collect(), inputs }
     }
 
     /// The family with whose events this machine counts the same traffic better, if any.

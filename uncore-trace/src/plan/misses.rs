@@ -52,8 +52,7 @@ impl<'a> WitnessEvent<'a> {
     /// The event with its encoding.
     pub(super) fn resolve_event(self) -> Result<ResolvedEvent<'a>> {
         let Self { words, event, .. } = self;
-        let name = event.name.to_owned();
-        let terms = [Term { name, value: TermValue::Bare, column: 1 }];
+        let terms = [Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 }];
         let encoded =
             words.encode_terms(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
         let group = words.family.map_or("other", |family| family.event_group(event.name).name());
@@ -321,8 +320,7 @@ impl<'a> Assembly<'a> {
         encoder: &mut WitnessEncoder<'a>,
     ) -> Result<()> {
         let event = encoder.resolve_event(source)?;
-        let location = self.machine.cpus.cpu_location(cpu);
-        let spot = ReaderSpot { cpu, socket: location.package };
+        let spot = ReaderSpot { cpu, socket: self.machine.cpus.cpu_location(cpu).package };
         if self.machine.mediated_pmu.is_some() {
             // Readings of a witness that does not count guests are marked, those of the user's are
             // not: it is another counter.

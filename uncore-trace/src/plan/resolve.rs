@@ -57,8 +57,7 @@ pub struct Resolver<'a> {
 impl<'a> Resolver<'a> {
     /// A resolver without notes.
     pub fn new(machine: &'a Machine, catalog: &'a Catalog, narrowing: Narrowing<'a>) -> Self {
-        let pmus = Arc::new(PmuIndex::new(machine, catalog));
-        Self::with_pmus(machine, catalog, pmus, narrowing)
+        Self::with_pmus(machine, catalog, Arc::new(PmuIndex::new(machine, catalog)), narrowing)
     }
 
     /// A resolver of the whole machine.
@@ -113,7 +112,7 @@ impl<'a> Resolver<'a> {
 
     pub(super) fn pmu_words(&self) -> impl Iterator<Item = PmuWords<'a>> + use<'a> {
         let pmus = Arc::clone(&self.pmus);
-        (0..pmus.all_pmus().len()).map(move |index| pmus.all_pmus()[index])
+        (0..pmus.pmus.len()).map(move |index| pmus.pmus[index])
     }
 
     /// The PMUs of a family.
@@ -261,9 +260,8 @@ impl<'a> Resolver<'a> {
 }
 
 fn gauge_error(terms: &[Term], event: &str) -> ColumnError {
-    let column = terms.first().map_or(1, |term| term.column);
     ColumnError::new(
-        column,
+        terms.first().map_or(1, |term| term.column),
         format!("{} is a gauge, not a count: it cannot be divided", printable(event)),
     )
 }

@@ -36,8 +36,7 @@ pub fn find_uncounted(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     let resolver = Resolver::for_whole_machine(machine, catalog);
     let mut lines: Vec<String> =
         resolver.pmu_words().filter_map(|words| offline_readers(machine, words, "")).collect();
-    let planned = plan(machine, catalog, &all_groups).map(|plan| plan.warnings).unwrap_or_default();
-    lines.extend(planned);
+    lines.extend(plan(machine, catalog, &all_groups).map(|plan| plan.warnings).unwrap_or_default());
     let mut seen = BTreeSet::new();
     lines.retain(|line| seen.insert(line.clone()));
     lines

@@ -31,8 +31,7 @@ pub(super) fn prepare_source<'a>(preparation: &Preparation<'_, 'a>) -> Option<Si
         return None;
     }
     let mut setup = SideSetup::new(|begun| {
-        let sees_holders = begun.session.sees_holders();
-        sees_holders.then(|| Box::new(FileReadings::new()) as _)
+        begun.session.sees_holders().then(|| Box::new(FileReadings::new()) as _)
     });
     setup.seed_part = enter_first_reading;
     Some(setup)

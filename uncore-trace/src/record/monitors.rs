@@ -57,23 +57,10 @@ struct MonitorThread {
 
 /// Monitors that are not read yet.
 #[derive(Debug)]
-struct MonitorSetup {
+pub(super) struct MonitorSetup {
     reader: MonitorReader,
     window_ns: u64,
     makes_groups: bool,
-}
-
-/// Checks that groups can be made, and that they would measure what is counted.
-///
-/// # Errors
-///
-/// No groups can be made, or they would not measure what is counted.
-pub(super) fn check_groups(
-    machine: &Machine,
-    plan: &Plan,
-    max_groups: Option<usize>,
-) -> Result<()> {
-    MonitorSetup::prepare_monitors(machine, plan, max_groups).map(drop)
 }
 
 impl MonitorSetup {
@@ -83,7 +70,7 @@ impl MonitorSetup {
     /// # Errors
     ///
     /// Groups are to be made, and cannot be, or nothing would be measured.
-    fn prepare_monitors(
+    pub(super) fn prepare_monitors(
         machine: &Machine,
         plan: &Plan,
         max_groups: Option<usize>,
@@ -105,7 +92,7 @@ impl MonitorSetup {
             anyhow::anyhow!("cannot make monitoring groups: {why}; otherwise leave out --monitor")
         };
         let mut with_groups = setup.map_err(failed)?;
-        let resctrl = with_groups.reader.resctrl_tree();
+        let resctrl = &with_groups.reader.resctrl;
         if resctrl.max_groups().is_none() {
             bail!(failed("this CPU has no monitors of bandwidth (info/L3_MON)".to_owned()));
         }
@@ -195,8 +182,7 @@ fn read_windows(
     confine::restrict_thread(&reader.thread_needs());
     loop {
         let now_ns = mono_ns() as u64;
-        let wait = Duration::from_nanos(window_ns - now_ns % window_ns);
-        match ranks.recv_timeout(wait) {
+        match ranks.recv_timeout(Duration::from_nanos(window_ns - now_ns % window_ns)) {
             Ok(tenants) => {
                 reader.rank_tenants(tenants);
                 continue;

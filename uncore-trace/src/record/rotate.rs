@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Error, Result};
 
 use super::args::{RecordOptions, RecorderControl};
-use crate::confine::ThreadNeeds;
 use crate::tables::series::{PartSeries, Rotate};
 use crate::tables::writer::RecordingTarget;
 
@@ -16,7 +15,7 @@ const RETRY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Rotation {
     rotate: Rotate,
-    series: PartSeries,
+    pub(super) series: PartSeries,
     /// Whether the warning that a part cannot be removed was given.
     warned: bool,
     /// Whether a part was asked to end early.
@@ -40,11 +39,6 @@ impl Rotation {
         let first_target = series.next_target();
         let rotation = Self { rotate, series, warned: false, is_asked: false, waits_until: None };
         Ok(Some((rotation, first_target)))
-    }
-
-    /// What creating and removing parts needs.
-    pub(super) fn series_needs(&self) -> ThreadNeeds {
-        self.series.access_needs()
     }
 
     /// Whether a part that began at `begin` and has `sealed_bytes` on disk must end.

@@ -133,9 +133,8 @@ impl<'a> WitnessWatch<'a> {
             }
         }
         if self.backlog.note_drain(drained_readings, fed) {
-            let counter_ids = self.remaining.values().copied().collect();
             self.mark_to_drop(
-                counter_ids,
+                self.remaining.values().copied().collect(),
                 "the recorder cannot drain its readings as fast as they come",
             );
         }

@@ -39,8 +39,7 @@ pub(super) struct RecordedFacts {
 impl RecordedFacts {
     /// Reads the facts.
     pub(super) fn read_facts(recording: &Recording, overrides: Overrides) -> Result<Self> {
-        let table = recording.open_table(&runtime::TABLE)?;
-        let mut pairs = table.metadata_pairs().clone();
+        let mut pairs = recording.open_table(&runtime::TABLE)?.metadata_pairs().clone();
         // The new table gets all columns of the recorded one, so that it can replace it.
         let timeline = recording.open_table(&fabric::TABLE)?;
         if let Some(tables) = timeline.metadata_pairs().get(metadata::TABLES) {

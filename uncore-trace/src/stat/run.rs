@@ -188,7 +188,7 @@ impl Runner<'_> {
         }
         let mut ran = self.measure_run().await?;
         release_command(self.workload, self.signals, self.options.timeout).await?;
-        ran.total.used = self.workload.used_time();
+        ran.total.used = self.workload.used;
         // What was counted is not lost.
         if let Err(error) = run_hook("--post", post.as_deref()).await {
             log::warn!("{error:#}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::save::Saver;
-use super::{TopOptions, draw, duration_ns};
+use super::{TopOptions, duration_ns};
 use crate::clock::TimeSpan;
 use crate::schema::{fabric, runtime};
 use crate::tables::writer::TablePiece;
@@ -102,7 +102,7 @@ pub(super) struct App {
     pub(super) notice: Option<String>,
     /// The result of the last key, in one line.
     pub(super) message: Option<String>,
-    has_quit: bool,
+    pub(super) has_quit: bool,
 }
 
 impl App {
@@ -183,11 +183,6 @@ impl App {
         })
     }
 
-    /// The screen as text, `width` columns wide.
-    pub(super) fn screen_text(&self, width: usize) -> String {
-        draw::list_text(self, width)
-    }
-
     /// The screen as a line of JSON.
     pub(super) fn screen_json(&self) -> Result<String> {
         let json = serde_json::to_string(&self.current_screen())
@@ -239,10 +234,6 @@ impl App {
             Some(played) => (played.is_stopped, played.request) = (true, Some(request)),
             None => self.message = Some("Left and Right are for a recording: top FILE".to_owned()),
         }
-    }
-
-    pub(super) const fn has_quit(&self) -> bool {
-        self.has_quit
     }
 
     pub(super) const fn quit(&mut self) {
@@ -310,8 +301,7 @@ impl App {
             self.leave_processes();
             return;
         }
-        let screen = self.shown_screen();
-        match screen.owners.get(self.owner_index) {
+        match self.shown_screen().owners.get(self.owner_index) {
             Some(line) if line.owner == "task" && self.grouping() != GroupBy::Pid => {
                 self.opened_owner = Some(OpenedOwner {
                     grouping: self.grouping(),

@@ -12,26 +12,20 @@ pub const STEPS: usize = 32;
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
     begin_ns: i64,
-    step_ns: f64,
+    /// Length of a step, ns.
+    pub step_ns: f64,
 }
 
 impl Scale {
     /// Divides the time between two moments, `CLOCK_MONOTONIC`, ns.
     pub fn new(begin_ns: i64, end_ns: i64) -> Self {
-        let length = end_ns.saturating_sub(begin_ns).max(1);
-        Self { begin_ns, step_ns: length as f64 / STEPS as f64 }
-    }
-
-    /// Length of a step, ns.
-    pub const fn step_ns(&self) -> f64 {
-        self.step_ns
+        Self { begin_ns, step_ns: end_ns.saturating_sub(begin_ns).max(1) as f64 / STEPS as f64 }
     }
 
     /// A window in steps.
     pub fn step_positions(&self, end_ns: i64, window_ns: i64) -> StepRange {
         let position_of = |ns: i64| {
-            let elapsed_ns = ns.saturating_sub(self.begin_ns) as f64;
-            (elapsed_ns / self.step_ns).clamp(0.0, STEPS as f64)
+            ((ns.saturating_sub(self.begin_ns) as f64) / self.step_ns).clamp(0.0, STEPS as f64)
         };
         let begin = position_of(end_ns.saturating_sub(window_ns));
         StepRange { begin, end: position_of(end_ns) }

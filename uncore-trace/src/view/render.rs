@@ -136,7 +136,7 @@ fn sole_owner<'a>(usage: &Usage, event: &'a UsageEvent) -> Option<&'a ReportLine
 fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String {
     let unit = printable(&event.unit);
     let name = printable(&event.name);
-    let time = event.time.whole_time();
+    let time = event.time.whole;
     let known = units::human(time.known_ns(), "ns");
     let time = match (event.time.time_bounds(), time.unknown_ns() > 0.0) {
         (Some(TimeSpan { begin_ns, end_ns }), true) => {

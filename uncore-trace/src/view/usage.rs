@@ -117,12 +117,12 @@ pub struct UsageEvent {
 impl UsageEvent {
     /// Known time, seconds.
     pub fn known_s(&self) -> f64 {
-        self.time.whole_time().known_ns() / 1e9
+        self.time.whole.known_ns() / 1e9
     }
 
     /// A sum as a rate per second of known time; `None` if nothing is known.
     pub fn mean_rate(&self, value: f64) -> Option<f64> {
-        self.time.whole_time().per_second().map(|per_second| value * per_second)
+        self.time.whole.per_second().map(|per_second| value * per_second)
     }
 }
 
@@ -217,7 +217,7 @@ fn sum_in_threads(
     events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
     let SelectedTime { start_ns, begin_ns, end_ns, .. } = span;
     let span = TimeSpan { begin_ns, end_ns };
-    Ok(Usage { grouping, is_chosen, start_ns, span, step_ns: scale.step_ns(), events })
+    Ok(Usage { grouping, is_chosen, start_ns, span, step_ns: scale.step_ns, events })
 }
 
 /// Counters that are remembered; others take longer.

@@ -383,8 +383,7 @@ impl RollupScan {
 
 /// The indices in a batch of the columns that [`merge_windows`] needs.
 fn window_columns(batch: &RecordBatch) -> Result<Vec<usize>> {
-    let names = ["window_ns"].into_iter().chain(WINDOW);
-    names.map(|name| Ok(batch.schema().index_of(name)?)).collect()
+    ["window_ns"].into_iter().chain(WINDOW).map(|name| Ok(batch.schema().index_of(name)?)).collect()
 }
 
 /// Finds the windows that are in several files; rows of a set that knows nothing go where another

@@ -97,7 +97,7 @@ fn an_old_state_or_one_after_the_end_says_nothing_of_a_cpu_that_went_offline() {
         let slots = vec![slot(1, end - begin, 0)];
         let state = peek(RunRecord { cpu: 0, begin_ns: begin, last_slot_begin: end, end, slots });
         assert_eq!(track.go_offline(Some(&state)), None);
-        assert_eq!(track.accounted_until(), 1000);
+        assert_eq!(track.accounted_ns, 1000);
         assert_eq!(track.add_offline_until(1200), Some(span(1000, 1100)));
         assert_eq!(track.add_offline_until(1200), None);
         let bin = track.close_first_bin(1100);
@@ -219,7 +219,7 @@ fn interrupts_that_were_not_sent_are_of_the_ticks_that_have_ended() {
     let irqs = [1000, 1100, 1200].map(irq).to_vec();
     let state = Peek { irqs, ..peek(run) };
     assert_eq!(track.add_peek(&state, &task(2), 1100, &mut names()), None);
-    assert_eq!(track.accounted_until(), 1100);
+    assert_eq!(track.accounted_ns, 1100);
     assert_eq!(track.close_first_bin(1100).irq_ns(false), 10);
     track.stop_at(1200);
     track.add_irq_record(irq(1100));

@@ -229,8 +229,7 @@ impl DivisionStage for DeviceHolders {
             };
             Arc::clone(held.fractions.get_or_insert_with(compute))
         };
-        let fractions = self.counters.iter_mut().map(fractions_of_counter).collect();
-        self.open_ticks.push((tick, fractions));
+        self.open_ticks.push((tick, self.counters.iter_mut().map(fractions_of_counter).collect()));
     }
 
     /// Divides the counts of the ticks since the last call among the holders.
@@ -356,8 +355,7 @@ fn divide_by_time(owners: &BTreeMap<Owner, u64>, tick_ns: u64) -> Vec<(Owner, f6
     let sum: u64 = tenants.values().map(|(longest, _)| longest).sum();
     let fraction_of = |(owner, ns): (&Owner, &u64)| {
         let (longest, sum_ns) = tenants.get(&cgroup_of_owner(owner))?;
-        let tenant_fraction = *longest as f64 / sum.max(tick_ns) as f64;
-        Some((*owner, tenant_fraction * *ns as f64 / *sum_ns as f64))
+        Some((*owner, (*longest as f64 / sum.max(tick_ns) as f64) * *ns as f64 / *sum_ns as f64))
     };
     owners.iter().filter_map(fraction_of).collect()
 }

@@ -50,10 +50,8 @@ message shows the command's exit code.";
 /// and writes the shares.
 #[derive(clap::Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-#[command(
-    after_help = EXAMPLES,
-    override_usage = "uncore-trace record [OPTIONS] [-o FILE] [-- CMD...]"
-)]
+#[command(after_help = EXAMPLES,
+          override_usage = "uncore-trace record [OPTIONS] [-o FILE] [-- CMD...]")]
 pub struct Args {
     #[command(flatten)]
     pub(super) select: SelectArgs,
@@ -61,14 +59,8 @@ pub struct Args {
     /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream on standard
     /// output. A device or a FIFO can only get the stream: -o - > /dev/null [default: a new file
     /// uncore-trace-TIME.parquet]
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = WRITE
-    )]
+    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true,
+          value_parser = output::path(), help_heading = WRITE)]
     pub(super) output: Option<PathBuf>,
 
     /// Replace FILE if it exists and is a regular file
@@ -111,14 +103,8 @@ pub struct Args {
     pub(super) duration: Option<Duration>,
 
     /// Start counting this long after the command starts; a bare number is milliseconds
-    #[arg(
-        short = 'D',
-        long,
-        value_name = "TIME",
-        default_value = "0ms",
-        value_parser = millis,
-        help_heading = TIME
-    )]
+    #[arg(short = 'D', long, value_name = "TIME", default_value = "0ms", value_parser = millis,
+          help_heading = TIME)]
     pub(super) delay: Duration,
 
     /// Send SIGTERM to the command if the recording ends first, at --duration or by a signal
@@ -140,14 +126,8 @@ pub struct Args {
 
     /// Length of a window, the time that a row covers: a whole number of ticks, at most 1m; a bare
     /// number is milliseconds
-    #[arg(
-        short = 'I',
-        long,
-        value_name = "TIME",
-        default_value = "10ms",
-        value_parser = millis,
-        help_heading = DIVIDE
-    )]
+    #[arg(short = 'I', long, value_name = "TIME", default_value = "10ms", value_parser = millis,
+          help_heading = DIVIDE)]
     pub(super) interval: Duration,
 
     /// How to divide the counts of counters that are not read at every context switch
@@ -166,15 +146,9 @@ pub struct Args {
     /// them, and remove the groups at the end. There are at most N groups, and at most one for each
     /// RMID of the CPU. If there are fewer groups than tenants, a quarter of the groups rotate
     /// among the tenants. Threads in monitoring groups of other programs stay there
-    #[arg(
-        long,
-        value_name = "N",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "16",
-        value_parser = clap::value_parser!(u8).range(1..),
-        help_heading = DIVIDE
-    )]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
+          default_missing_value = "16", value_parser = clap::value_parser!(u8).range(1..),
+          help_heading = DIVIDE)]
     pub(super) monitor: Option<u8>,
 
     /// How long a method that learns waits for later counts before it divides a window, at most 10s
@@ -186,13 +160,8 @@ pub struct Args {
     /// Merge processes whose share is below this percentage of the window's total. Small processes
     /// of a cgroup share one row; if their cgroup is also below this percentage, they are in
     /// `other_tasks`. 0 merges nothing
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = 100.0 * MIN_SHARE,
-        value_parser = percent,
-        help_heading = DIVIDE
-    )]
+    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * MIN_SHARE, value_parser = percent,
+          help_heading = DIVIDE)]
     pub(super) min_share: f64,
 
     /// Time between readings, 100us to 1s; a bare number is milliseconds [default: 1ms, or the
@@ -207,13 +176,8 @@ pub struct Args {
 
     /// Shortest time between readings of --sample-on; a bare number is milliseconds. With 0 and
     /// --sample-on sched, the shares of counters of a CPU are exact
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "100us",
-        value_parser = millis,
-        help_heading = COST
-    )]
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = millis,
+          help_heading = COST)]
     pub(super) min_gap: Duration,
 
     #[command(flatten)]

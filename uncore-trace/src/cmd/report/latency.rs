@@ -55,12 +55,11 @@ pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> 
         latency::json::write_json_lines(&latencies, args.grouping(), incomplete.is_none())
             .context("cannot write JSON")?
     } else {
-        let width = terminal::width(args.wide);
         latency::text::render_text(
             &latencies,
             args.grouping(),
             args.top,
-            TextStyle { ascii: args.ascii, width },
+            TextStyle { ascii: args.ascii, width: terminal::width(args.wide) },
         )
     })?;
     Ok(0)

@@ -65,24 +65,16 @@ With --for-each-cgroup it is 1 if something was lost.";
 /// when the command ends or at Ctrl-C. Instances of a PMU are summed.
 #[derive(clap::Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-#[command(
-    after_help = EXAMPLES,
-    infer_long_args = true,
-    override_usage = "uncore-trace stat [OPTIONS] [-- CMD...]"
-)]
+#[command(after_help = EXAMPLES, infer_long_args = true,
+          override_usage = "uncore-trace stat [OPTIONS] [-- CMD...]")]
 pub struct Args {
     #[command(flatten)]
     pub(super) select: SelectArgs,
 
     /// Use only counters that are read on these CPUs, e.g. 0-3,8; an uncore counter is read on one
     /// CPU of its socket or die
-    #[arg(
-        short = 'C',
-        long = "cpu",
-        value_name = "CPUS",
-        conflicts_with = "for_each_cgroup",
-        help_heading = COUNT
-    )]
+    #[arg(short = 'C', long = "cpu", value_name = "CPUS", conflicts_with = "for_each_cgroup",
+          help_heading = COUNT)]
     pub(super) cpus: Option<CpuList>,
 
     /// Count nothing: print the time only
@@ -95,23 +87,13 @@ pub struct Args {
     pub(super) null: bool,
 
     /// Print the counts of each interval of this length; a bare number is milliseconds
-    #[arg(
-        short = 'I',
-        long = "interval-print",
-        value_name = "TIME",
-        value_parser = millis,
-        help_heading = TIME
-    )]
+    #[arg(short = 'I', long = "interval-print", value_name = "TIME", value_parser = millis,
+          help_heading = TIME)]
     pub(super) interval: Option<Duration>,
 
     /// End after N intervals, and wait for the command
-    #[arg(
-        long,
-        value_name = "N",
-        requires = "interval",
-        value_parser = clap::value_parser!(u32).range(1..),
-        help_heading = TIME
-    )]
+    #[arg(long, value_name = "N", requires = "interval",
+          value_parser = clap::value_parser!(u32).range(1..), help_heading = TIME)]
     pub(super) interval_count: Option<u32>,
 
     /// After the intervals, also print the counts of the whole time
@@ -124,27 +106,13 @@ pub struct Args {
 
     /// Start counting this long after the command starts, or with -1 when --control enables the
     /// counters; a bare number is milliseconds
-    #[arg(
-        short = 'D',
-        long,
-        value_name = "TIME",
-        default_value = "0",
-        hide_default_value = true,
-        allow_hyphen_values = true,
-        value_parser = delay,
-        help_heading = TIME
-    )]
+    #[arg(short = 'D', long, value_name = "TIME", default_value = "0", hide_default_value = true,
+          allow_hyphen_values = true, value_parser = delay, help_heading = TIME)]
     pub(super) delay: Delay,
 
     /// Run the command N times, and print the mean and its standard error; with 0, repeat until
     /// Ctrl-C and print each run
-    #[arg(
-        short = 'r',
-        long,
-        value_name = "N",
-        conflicts_with = "interval",
-        help_heading = TIME
-    )]
+    #[arg(short = 'r', long, value_name = "N", conflicts_with = "interval", help_heading = TIME)]
     pub(super) repeat: Option<u32>,
 
     /// Before each run, write cached data to disks: sync(2)
@@ -165,12 +133,8 @@ pub struct Args {
     pub(super) control: Option<ControlAddress>,
 
     /// A line for each of these cgroups: names or regular expressions, separated by commas
-    #[arg(
-        long,
-        value_name = "LIST",
-        conflicts_with_all = ["control", "repeat", "no_scale", "summary"],
-        help_heading = LINE
-    )]
+    #[arg(long, value_name = "LIST",
+          conflicts_with_all = ["control", "repeat", "no_scale", "summary"], help_heading = LINE)]
     pub(super) for_each_cgroup: Option<String>,
 
     /// A line for each socket
@@ -238,13 +202,8 @@ pub struct Args {
     pub(super) verbose: u8,
 
     /// Print fields separated by SEP, in the order of perf
-    #[arg(
-        short = 'x',
-        long = "field-separator",
-        value_name = "SEP",
-        conflicts_with = "json",
-        help_heading = PRINT
-    )]
+    #[arg(short = 'x', long = "field-separator", value_name = "SEP", conflicts_with = "json",
+          help_heading = PRINT)]
     pub(super) separator: Option<String>,
 
     /// Print a JSON object for each line, with perf's keys
@@ -252,14 +211,8 @@ pub struct Args {
     pub(super) json: bool,
 
     /// Write to FILE instead of standard error; - is standard output
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = WRITE
-    )]
+    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true,
+          value_parser = output::path(), help_heading = WRITE)]
     pub(super) output: Option<PathBuf>,
 
     /// Add to FILE instead of replacing it
@@ -267,13 +220,8 @@ pub struct Args {
     pub(super) append: bool,
 
     /// Write to this inherited descriptor instead of standard error
-    #[arg(
-        long,
-        value_name = "FD",
-        value_parser = clap::value_parser!(u16).range(1..),
-        conflicts_with = "output",
-        help_heading = WRITE
-    )]
+    #[arg(long, value_name = "FD", value_parser = clap::value_parser!(u16).range(1..),
+          conflicts_with = "output", help_heading = WRITE)]
     pub(super) log_fd: Option<u16>,
 
     #[command(flatten)]

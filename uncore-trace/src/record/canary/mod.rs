@@ -124,11 +124,6 @@ impl CanaryProcess {
         bail!("the canary was not ready after {} s: leave out --canary", PREPARES.as_secs())
     }
 
-    /// Lets the process move bytes from now on.
-    fn start_moving(&mut self) {
-        self.child.send_order("go");
-    }
-
     /// The bursts that have ended since the last call, with their devices and links.
     fn take_bursts(&mut self) -> Vec<EndedBurst> {
         let was_running = !self.child.has_ended;

@@ -236,8 +236,7 @@ impl MarkBook {
 
     /// Adds a mark to the list in the metadata, if there is room. Returns its index.
     fn add_to_list(&mut self, mark: &Mark) -> Option<usize> {
-        let json = serde_json::to_string(mark).ok()?;
-        let bytes = self.listed_bytes + json.len() + END_BYTES + 1;
+        let bytes = self.listed_bytes + serde_json::to_string(mark).ok()?.len() + END_BYTES + 1;
         // Once a mark was left out, later ones are too: the list has the first marks.
         if self.listed.marks.len() >= LISTED_MARKS
             || bytes > LISTED_BYTES

@@ -22,8 +22,7 @@ type HoldingSpans = HashMap<HoldingOwner, Vec<TimeSpan<i64>>>;
 
 /// Verifies the shares; `None` if nothing says who held what.
 pub(super) fn verify_held_shares(recording: &Recording) -> Option<CheckOutcome> {
-    let scan =
-        |recording: &_| read_spans(recording).and_then(|spans| scan_shares(recording, &spans));
+    let scan = || read_spans(recording).and_then(|spans| scan_shares(recording, &spans));
     FaultTally::table_outcome(recording, &held::TABLE, scan, "shares of holders")
 }
 
@@ -120,10 +119,9 @@ impl<'a> HeldOwnerColumns<'a> {
     }
 
     fn get(&self, row: usize) -> HoldingOwner {
-        let pid = nullable_value(self.pid, row);
         (
             owned_word(&self.owner_kind, row).unwrap_or_default(),
-            pid,
+            nullable_value(self.pid, row),
             owned_word(&self.comm, row),
             self.cgroup.get(row),
         )

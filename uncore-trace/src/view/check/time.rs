@@ -57,8 +57,7 @@ fn cpu_time_fault(time: &RecordedCpuTime) -> Option<String> {
     }
     let sum: i64 = times_ns.iter().fold(0_i64, |a, b| a.saturating_add(*b));
     let span = time.end_ns.saturating_sub(time.begin_ns);
-    let allowed = EDGE_NS.max((span as f64 * SHARE) as i64);
-    if sum.abs_diff(span) > allowed as u64 {
+    if sum.abs_diff(span) > EDGE_NS.max((span as f64 * SHARE) as i64) as u64 {
         return Some(format!("CPU {cpu}: the parts sum to {sum} ns, {span} ns passed"));
     }
     let worst = time.worst_window_error_ns;

@@ -79,8 +79,7 @@ struct WindowRates {
 impl StretchSums {
     /// For all counters of `survey`.
     pub(super) fn new(survey: &ExportSurvey) -> Self {
-        let lines = survey.lines.iter().map(Vec::len);
-        Self::for_counters(&survey.counters, lines, survey.window_ns)
+        Self::for_counters(&survey.counters, survey.lines.iter().map(Vec::len), survey.window_ns)
     }
 
     fn for_counters(

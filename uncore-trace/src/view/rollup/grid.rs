@@ -89,10 +89,9 @@ impl RollupGrid {
         match portions.as_mut_slice() {
             [] => {
                 let unwritten_ns = row.end_ns.max(written_ns.saturating_add(1));
-                let no_time = TimeSpan::new(row.end_ns, row.end_ns);
                 portions.push(RowPortion {
                     window: self.window_at(unwritten_ns),
-                    time: no_time,
+                    time: TimeSpan::new(row.end_ns, row.end_ns),
                     fraction: 1.0,
                 });
             }

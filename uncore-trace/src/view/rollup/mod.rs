@@ -150,7 +150,7 @@ pub struct RollupSummer {
     /// The window of `fabric` that was last counted, for each source and counter.
     last_counted_ns: HashMap<(u32, i32), i64>,
     /// Shares that were summed in `other_tasks` because there were too many lines.
-    joined_shares: u64,
+    pub joined_shares: u64,
 }
 
 /// Dictionary keys that identify the line of a row within a batch: window, counter, owner, number,
@@ -317,11 +317,6 @@ impl RollupSummer {
     /// Forgets a source that has ended.
     pub fn end_source(&mut self, source: u32) {
         self.last_counted_ns.retain(|(counted_source, _), _| *counted_source != source);
-    }
-
-    /// Number of shares without a line of their own, because a window had [`MOST_LINES`].
-    pub const fn joined_shares(&self) -> u64 {
-        self.joined_shares
     }
 
     /// Adds the counter of a row, if it is new, and notes how far it has come. Returns its index in

@@ -26,7 +26,7 @@ pub(super) struct CounterTotals {
 impl CounterTotals {
     /// Known time, ns ([`super::super::sums::CountedTime`]).
     pub(super) fn known_ns(&self) -> i64 {
-        self.time.whole_time().known_ns().round() as i64
+        self.time.whole.known_ns().round() as i64
     }
 
     /// Mean of `running`, weighted by the length of the windows.
@@ -87,8 +87,7 @@ fn coarse_down(value: f64) -> f64 {
 }
 
 fn coarse_up(value: f64) -> f64 {
-    let bits = value.max(0.0).to_bits();
-    f64::from_bits(bits.saturating_add(COARSE) & !COARSE)
+    f64::from_bits(value.max(0.0).to_bits().saturating_add(COARSE) & !COARSE)
 }
 
 /// An open window of the roll-up: its lines, and the totals of its counters.

@@ -118,7 +118,8 @@ struct LastWindow {
 /// Times of one total: an event, or a direction of a link.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CountedTime {
-    whole: WindowTimes,
+    /// Times over all steps.
+    pub whole: WindowTimes,
     steps: Vec<WindowTimes>,
     covered: CoveredTime,
     last_windows: HashMap<i32, LastWindow, RandomState>,
@@ -163,11 +164,6 @@ impl CountedTime {
             },
         );
         true
-    }
-
-    /// Times over all steps.
-    pub fn whole_time(&self) -> WindowTimes {
-        self.whole
     }
 
     /// Times in one step; 0 if it has no windows.
@@ -253,7 +249,7 @@ mod tests {
     }
 
     fn known_time_ns(windows: &[(i32, i64, i64, bool)]) -> f64 {
-        time(windows).whole_time().known_ns()
+        time(windows).whole.known_ns()
     }
 
     #[test]
@@ -285,7 +281,7 @@ mod tests {
         // A late reading makes one window of two; another counter has a gap.
         let windows = [(0, 0, 10, true), (0, 20, 30, true), (1, 0, 30, true), (1, 50, 60, true)];
         assert_eq!(time(&windows).time_bounds(), Some(TimeSpan::new(0, 60)));
-        assert!((time(&windows).whole_time().covered_ns - 40.0).abs() < 1e-9);
+        assert!((time(&windows).whole.covered_ns - 40.0).abs() < 1e-9);
     }
 
     proptest! {
