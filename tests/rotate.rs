@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::load::Load;
@@ -98,21 +99,44 @@ fn files_are_numbered_and_the_oldest_are_removed() {
     assert_all_checked(&kept_parts);
 }
 
-/// All but the last part are finished when the recorder is killed.
+/// All but the last part are finished when the recorder is killed. A machine that is stopped
+/// between two ticks has a gap for all counters, so one of three recordings must have none.
 #[test]
 fn a_killed_recorder_leaves_one_part_to_repair() {
     let _machine = root_or_skip!();
-    let dir = tempfile::tempdir().unwrap();
-    let output = dir.path().join("run/");
+    let mut gaps = Value::Null;
+    for _ in 0..3 {
+        let dir = tempfile::tempdir().unwrap();
+        let output = dir.path().join("run/");
+        kill_within_third_part(&output);
+        let parts = parts(&output);
+        assert!(parts.len() >= 3, "{parts:?}");
+        run_ok([OsStr::new("repair"), output.as_os_str()]);
+        assert_all_checked(&parts);
+        let whole = run([OsStr::new("report"), output.as_os_str()]);
+        assert_eq!(whole.status.code(), Some(2));
+        assert!(text(&whole).contains("name one of its parts"), "{}", text(&whole));
+        let all = together(&output);
+        assert_eq!(all["doubled"], json!([]));
+        gaps = all["gaps"].clone();
+        if gaps == json!([]) {
+            return;
+        }
+    }
+    panic!("ticks are missing: {gaps}");
+}
+
+/// Records in parts, and kills the recorder when the parts before the last are finished.
+fn kill_within_third_part(output: &Path) {
     let mut recorder =
-        Recorder::start(&output, &["-p", "host", "--rotate", "1s", "--flush", "200ms"]);
+        Recorder::start(output, &["-p", "host", "--rotate", "1s", "--flush", "200ms"]);
     // The third part is recorded, and those before it are finished.
     let is_finished = |part: &PathBuf| part.join("fabric.parquet").exists();
     wait_until("two finished parts", || {
-        parts(&output).iter().filter(|part| is_finished(part)).count() >= 2
+        parts(output).iter().filter(|part| is_finished(part)).count() >= 2
     });
-    wait_until("a third part", || parts(&output).len() >= 3);
-    rows::wait_for_window_after(&parts(&output)[2], recorder.started_ns);
+    wait_until("a third part", || parts(output).len() >= 3);
+    rows::wait_for_window_after(&parts(output)[2], recorder.started_ns);
     let second = run([
         "record".as_ref(),
         "-phost".as_ref(),
@@ -122,16 +146,23 @@ fn a_killed_recorder_leaves_one_part_to_repair() {
     ]);
     assert_eq!(second.status.code(), Some(2), "{}", text(&second));
     assert!(text(&second).contains("is being recorded now"), "{}", text(&second));
+    // Not between two parts, where the last rows of one may be lost and the first of the next kept.
+    let is_within_part = || {
+        let parts = parts(output);
+        let (last, earlier) = parts.split_last().unwrap();
+        let segments = fs::read_dir(last.join("fabric.parquet.partial"));
+        // The lock, and a first segment, which is empty.
+        earlier.iter().all(is_finished) && segments.is_ok_and(|segments| segments.count() > 2)
+    };
+    wait_until("a moment within a part", || {
+        recorder.signal(Signal::STOP);
+        let is_right = is_within_part();
+        if !is_right {
+            recorder.signal(Signal::CONT);
+        }
+        is_right
+    });
     recorder.kill();
-    let parts = parts(&output);
-    assert!(parts.len() >= 3, "{parts:?}");
-    run_ok([OsStr::new("repair"), output.as_os_str()]);
-    assert_all_checked(&parts);
-    let whole = run([OsStr::new("report"), output.as_os_str()]);
-    assert_eq!(whole.status.code(), Some(2));
-    assert!(text(&whole).contains("name one of its parts"), "{}", text(&whole));
-    let all = together(&output);
-    assert_eq!((&all["gaps"], &all["doubled"]), (&json!([]), &json!([])));
 }
 
 #[test]
