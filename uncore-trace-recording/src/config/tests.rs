@@ -100,8 +100,8 @@ fn a_number_of_parts_needs_no_quotes() {
 #[test]
 fn errors_in_a_configuration_are_one_line_with_the_remedy() {
     for (text, says) in [
-        ("clutser = 'a'", "clutser is no key (did you mean cluster?)"),
-        ("[ring]\npaart = '1min'", "paart is no key of [ring] (did you mean part?)"),
+        ("clutser = 'a'", "clutser is not a key (did you mean cluster?)"),
+        ("[ring]\npaart = '1min'", "paart is not a key of [ring] (did you mean part?)"),
         ("[upload]\nsecret-key = 'x'", "credentials are taken from the environment"),
         ("[otlp]\ntoken = 'x'", "taken from OTEL_EXPORTER_OTLP_HEADERS only"),
         ("[otlp]", "add [metrics] with listen"),

@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(findings[0].state, FindingState::Ok);
         assert!(findings[0].what.ends_with("opened: a"), "{findings:?}");
         assert_eq!(findings[1].state, FindingState::Warn);
-        assert!(findings[1].what.contains("b_0 answers No such device"), "{findings:?}");
+        assert!(findings[1].what.contains("of b_0 fails with No such device"), "{findings:?}");
         assert_eq!(judge_results(&[(&c, refused())], |_| None)[0].state, FindingState::Fail);
     }
 
