@@ -24,7 +24,7 @@ again() {
         day=$(_first_day "$name")
         if [[ -z $day ]]; then
             echo "add this line to $twice: $(date +%F) $name"
-        elif [[ $(date -d "$day + 7 days" +%F) < $(date +%F) ]]; then
+        elif [[ ! $(date +%F) < $(date -d "$day + 7 days" +%F) ]]; then
             echo "it is on the list of $twice since $day: mend the test, then remove the line" >&2
             status=1
         fi

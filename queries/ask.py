@@ -4,12 +4,11 @@
     ask.py duckdb bill /var/lib/uncore-trace/rollup cluster=north from=2026-11-01 to=2026-11-30 tenant=team-07
     ask.py duckdb "SELECT host, sum(value) FROM rollup GROUP BY host" s3://fleet/prefix
 
-ENGINE is duckdb, clickhouse (chdb), spark or polars; QUESTION a file `*.sql` beside this one, whose head
-says what it takes and what the columns of the answer are, or a text of SQL. The files are in DuckDB's SQL;
-`--show` prints what the engine is asked. The answer is tab separated. ROOT is the directory or bucket above
-`cluster=...`; what a bucket needs is in store.py. Of large files those that their manifests name are read. PATTERN is
-which files of hosts are read; without it, those that the values can be about: of a question about a host those below
-its name.
+ENGINE is duckdb, clickhouse (chdb), spark or polars; QUESTION is SQL or a file `*.sql` beside this
+one, whose head lists its parameters and the columns of its answer. The files are in DuckDB's SQL; `--show` prints the
+query for the engine. The answer is tab separated. ROOT is the directory or bucket above `cluster=...`; store.py lists
+the settings of a bucket. Large files are read if their manifests name them. PATTERN selects the files of hosts; without
+PATTERN, the values select them: a question about a host reads the files below the name of the host.
 """
 
 import argparse

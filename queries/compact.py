@@ -284,7 +284,7 @@ def compact(engine, source, target, cluster, date, hour, limit=LARGE):
         for name, size in named.items():
             if stored.get(name) != size:
                 raise SystemExit(
-                    f"compact: {large.url}/{hour}/{name}: the store has {stored.get(name)} bytes of {size}"
+                    f"compact: {large.url}/{hour}/{name}: the store has {stored.get(name)} of {size} bytes"
                 )
         if large.manifest(hour) != manifest:
             raise SystemExit(f"compact: {large.url}/{hour}: another run has written this hour: run it again")

@@ -8,7 +8,7 @@
 -- subsystem, link, direction
 -- hosts             number of hosts
 -- before, after     GB/s of the tenant, the sum over its hosts, in the known time
--- before_low, before_high, after_low, after_high  90 % intervals of them
+-- before_low, before_high, after_low, after_high  90 % intervals of before and after
 -- all_before, all_after  GB/s of all tenants on these hosts
 --
 -- If the intervals do not overlap, the rate has changed. They cover the error of the sum, not the variation

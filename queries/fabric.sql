@@ -6,9 +6,9 @@
 --     FROM windows('fabric', cgroup);
 --
 -- The first argument is the name of a table or view with columns of `fabric`, of one boot of one host. It may be a part
--- of a recording's time and of its events, but must have the rows of all owners: what is known of a window is in no other
--- place. The second names the lines: a column, or any expression of columns, e.g. coalesce(pod, cgroup). Rows of
--- different owners (task, irq, ...) are never in one line. If lines divide cgroups, say so, or their intervals are too
+-- of a recording's time and of its events, but must have the rows of all owners, because only these rows say what is known of a
+-- window. The second names the lines: a column, or any expression of columns, e.g. coalesce(pod, cgroup). Rows of
+-- different owners (task, irq, ...) are never in one line. If lines divide cgroups, set by_process, or the intervals are too
 -- narrow:
 --
 --     FROM sums('fabric', comm, by_process := true);

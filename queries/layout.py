@@ -4,7 +4,7 @@ Large files, which `compact.py` makes, are of many hosts: cluster=C/date=YYYY-MM
 
 Only names of this depth with valid values are read. So what a store's policy lets a host write below its own name is
 never read as another's, whatever it puts between the parts that the policy names. The rules are those of the program
-(uncore-trace/src/tables/layout.rs).
+(uncore-trace-recording/src/tables/layout.rs).
 """
 
 import datetime

@@ -8,7 +8,7 @@
 -- tenant       namespace of the pod; else container, cgroup, interrupt, device or what else the owner is
 -- hosts        number of hosts
 -- gb           bytes over links, both directions, 10^9
--- low_gb, high_gb  90 % interval of that
+-- low_gb, high_gb  90 % interval of gb
 -- percent      its percentage of the subsystem's bytes in the cluster
 WITH hosts AS (
     SELECT

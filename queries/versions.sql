@@ -4,7 +4,7 @@
 --
 -- rollup_version, tool_version  as in the files; null if they have none, such as files that Spark compacted
 -- files                         number of files
--- lacks                         columns that others have and these do not: null in their rows
+-- lacks                         columns that other files have and these lack: null in the rows of these
 WITH columns AS (
     SELECT file_name, name FROM parquet_schema('{root}/{files}') WHERE type IS NOT NULL
 ),

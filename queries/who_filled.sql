@@ -4,8 +4,8 @@
 -- {link} {direction}              as `link` and `direction` of the rows: PCIe nvme0n1, in
 --
 -- tenant       pod; else container, cgroup, interrupt, device or what else the owner is
--- gb           its bytes on the link, 10^9
--- low_gb, high_gb  90 % interval of that
+-- gb           bytes of the tenant on the link, 10^9
+-- low_gb, high_gb  90 % interval of gb
 -- percent      its percentage of the known bytes of the link
 -- confidence   mean confidence of its rows, weighted by bytes, 0 to 1; null if they have none
 WITH tenants AS (

@@ -10,8 +10,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Output, Stdio};
-use std::thread::{sleep, spawn};
-use std::time::{Duration, Instant};
+use std::thread::spawn;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -19,12 +18,10 @@ use serde_json::{Value, json};
 use crate::command::Place;
 use crate::harness::load::Load;
 use crate::harness::{
-    assert_checked, python, python_answers, root_or_skip, run, run_ok, text, uncore_trace,
+    assert_all_checked, assert_checked, python, python_answers, root_or_skip, run, run_ok, text,
+    uncore_trace,
 };
-
-/// Longer than any step takes on a busy machine, where saved recordings are copied by a thread of
-/// the lowest priority.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
+use crate::wait::{PATIENCE, wait_or_explain};
 
 /// The token of requests to save the ring.
 const TOKEN: &str = "0123456789abcdef";
@@ -95,12 +92,31 @@ impl Agent {
     }
 
     /// Waits until a condition holds.
+    #[track_caller]
     pub(crate) fn until(&self, event: &str, mut is_so: impl FnMut(&Self) -> bool) {
-        let begin = Instant::now();
-        while !is_so(self) {
-            assert!(begin.elapsed() < PATIENCE, "{event} did not come: {}", self.log());
-            sleep(Duration::from_millis(100));
-        }
+        wait_or_explain(event, || is_so(self).then_some(()), || self.log());
+    }
+
+    /// Waits until it has recorded for this time from now on, seconds.
+    #[track_caller]
+    pub(crate) fn until_recorded(&self, seconds: f64) {
+        let last_window_s =
+            |agent: &Self| agent.metric("uncore_trace_last_window_timestamp_seconds");
+        let begin = last_window_s(self);
+        assert!(begin > 0.0, "it records nothing: {}", self.log());
+        self.until(&format!("{seconds} s more of windows"), |agent| {
+            last_window_s(agent) >= begin + seconds
+        });
+    }
+
+    /// Waits until the roll-up has rows on the disk, which takes at most 10 s.
+    #[track_caller]
+    pub(crate) fn until_sealed(&self) {
+        self.until("sealed rows of the roll-up", |agent| {
+            let unfinished = found_below(&agent.path("rollup"), ".partial");
+            // The first segment is empty.
+            unfinished.iter().any(|dir| dir.join("000001-000001.parquet").exists())
+        });
     }
 
     pub(crate) fn log(&self) -> String {
@@ -178,13 +194,6 @@ pub(crate) fn parts(ring: &Path) -> Vec<PathBuf> {
     parts
 }
 
-pub(crate) fn all_checked(parts: &[PathBuf]) {
-    assert!(!parts.is_empty());
-    for part in parts {
-        assert_checked(part);
-    }
-}
-
 impl Drop for Agent {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
@@ -242,7 +251,9 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     symlink(agent.path("victim"), agent.path("agent.prom.tmp")).unwrap();
     agent.start();
     let before = agent.metric("uncore_trace_event_total{event=\"context-switches\"");
-    sleep(Duration::from_secs(10));
+    agent.until("two parts of the ring", |agent| parts(&agent.path("ring")).len() >= 2);
+    // Windows of the third.
+    agent.until_recorded(2.0);
     assert!(agent.metric("uncore_trace_event_total{event=\"context-switches\"") > before);
     let page = agent.get("/metrics");
     assert!(page.contains("application/openmetrics-text") && page.ends_with("# EOF\n"), "{page}");
@@ -267,7 +278,7 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     assert_eq!(all["missing"], json!(0), "{all}");
     let parts = parts(&agent.path("ring"));
     assert!(parts.len() >= 2, "{parts:?}");
-    all_checked(&parts);
+    assert_all_checked(&parts);
     // Files that are made from the recording later have the same rows.
     let later = agent.path("later");
     let args = ["rollup".as_ref(), parts[0].as_os_str(), "-w1s".as_ref(), "-o".as_ref()];
@@ -285,7 +296,7 @@ fn the_roll_up_is_the_sum_of_the_ring_and_the_metrics_that_of_the_roll_up() {
     run_ok(command(&parts[0]));
     assert!(found_below(&long, ".parquet").len() >= 2);
     let second_cut = run(command(&parts[0]));
-    assert!(text(&second_cut).contains("holds these windows already"), "{}", text(&second_cut));
+    assert!(text(&second_cut).contains("already has these windows"), "{}", text(&second_cut));
 }
 
 /// Moves itself between two CPUs for 0.2 s, some 30000 times a second; a busy machine moves all its
@@ -308,7 +319,8 @@ fn a_trigger_keeps_the_time_before_and_after_its_firing() {
                    before = '2s'\nafter = '1s'\n[kept]\npause = '1h'\n";
     let mut agent = Agent::new(&format!("{}{trigger}", RING.replace("4s", "30s")));
     agent.start();
-    sleep(Duration::from_secs(3));
+    // All of the time before the firing.
+    agent.until_recorded(3.0);
     python_answers(&python(), MOVE, &[]);
     agent.until("what the trigger keeps", |agent| {
         !found_below(&agent.path("ring/kept"), "moves").is_empty()
@@ -336,8 +348,8 @@ fn a_trigger_keeps_the_time_before_and_after_its_firing() {
     assert!(answers["moves"].as_f64().unwrap() >= 25.0, "{answers}");
     let page = agent.path("kept.html");
     run_ok(["report".as_ref(), kept_parts[0].as_os_str(), "--html".as_ref(), page.as_os_str()]);
-    let left = |dir: &str| found_below(&agent.path(dir), ".tmp");
-    assert_eq!((left("ring"), left("ring/kept")), (Vec::new(), Vec::new()));
+    let unfinished = |dir: &str| found_below(&agent.path(dir), ".tmp");
+    assert_eq!((unfinished("ring"), unfinished("ring/kept")), (Vec::new(), Vec::new()));
 }
 
 #[test]
@@ -360,7 +372,7 @@ fn a_configuration_is_applied_or_refused_as_a_whole_and_the_recording_goes_on() 
     let answer = agent.trigger();
     assert!(answer.contains("409") && answer.contains("add [ring]"), "{answer}");
     agent.signal(Signal::USR1);
-    agent.until("the warning", |agent| agent.log().contains("asked to save the ring, but there"));
+    agent.until("the warning", |agent| agent.log().contains("cannot save the ring: there is none"));
     let before = agent.metric("uncore_trace_event_seconds_total{event=\"cpu-clock\"");
     agent.until("more windows", |agent| {
         agent.metric("uncore_trace_event_seconds_total{event=\"cpu-clock\"") > before
@@ -378,7 +390,8 @@ fn a_signal_keeps_the_last_seconds_in_a_directory_that_did_not_exist() {
     // It exists before the process is confined: Landlock permits writing only below existing
     // directories.
     assert!(agent.path("deep/kept").is_dir());
-    sleep(Duration::from_secs(3));
+    // All of the time before the signal.
+    agent.until_recorded(3.0);
     agent.signal(Signal::USR1);
     let kept_parts = |agent: &Agent| found_below(&agent.path("deep/kept"), "by-hand");
     agent.until("what was asked for", |agent| !kept_parts(agent).is_empty());
@@ -412,7 +425,7 @@ fn a_metric_of_a_condition_is_recorded() {
     }
     // The captured machine does not show the peaks of its root ports.
     let line = check("'mem'", "pcie_read_bandwidth > 80% for 5ms").refused();
-    assert!(line.contains("trigger a: ") && line.contains("no peak is known of PCIe"), "{line}");
+    assert!(line.contains("trigger a: ") && line.contains("the peak of PCIe"), "{line}");
     let line = check("'mem'", "pcie_read_bandwith > 5GB/s").refused();
     assert!(line.contains("trigger a: ") && line.contains("is not a link, metric"), "{line}");
 }

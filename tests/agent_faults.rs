@@ -6,33 +6,32 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::agent::{Agent, RING, all_checked, found_below, parts};
+use crate::agent::{Agent, RING, found_below, parts};
 use crate::harness::load::Load;
-use crate::harness::root_or_skip;
+use crate::harness::subject::wait_until_handled;
+use crate::harness::{assert_all_checked, root_or_skip};
 use crate::needs::SmallDisk;
+use crate::wait::hold_for;
 
 #[test]
 fn the_next_agent_finishes_the_files_of_a_killed_one() {
     let _machine = root_or_skip!();
     let mut agent = Agent::new(RING);
     agent.start();
-    // Sums are sealed every 10 s.
-    sleep(Duration::from_secs(12));
+    agent.until_sealed();
     agent.end(Signal::KILL);
-    let left = || found_below(&agent.path("rollup"), ".partial");
-    assert_eq!(left().len(), 1);
+    assert_eq!(found_below(&agent.path("rollup"), ".partial").len(), 1);
     agent.start();
     assert_eq!(found_below(&agent.path("rollup"), ".parquet").len(), 1, "{}", agent.log());
     agent.stop();
     assert_eq!(found_below(&agent.path("rollup"), ".partial"), Vec::<PathBuf>::new());
     assert!(found_below(&agent.path("rollup"), ".parquet").len() >= 2);
     agent.compared();
-    all_checked(&parts(&agent.path("ring")));
+    assert_all_checked(&parts(&agent.path("ring")));
 }
 
 #[test]
@@ -69,13 +68,7 @@ fn rows_that_a_full_disk_loses_are_counted_and_the_hour_is_finished_when_there_i
     let mut agent = Agent::new("");
     let disk = SmallDisk::mount_at(agent.path("rollup"), 4);
     agent.start();
-    // Sums are sealed every 10 s.
-    let sealed = |agent: &Agent| {
-        let left = found_below(&agent.path("rollup"), ".partial");
-        // The first segment is empty.
-        left.iter().any(|dir| dir.join("000001-000001.parquet").exists())
-    };
-    agent.until("the first rows", sealed);
+    agent.until_sealed();
     fill(&agent.path("rollup/filler"));
     agent.until("lost rows", |agent| agent.metric("uncore_trace_unwritten_rows_total") > 0.0);
     fs::remove_file(agent.path("rollup/filler")).unwrap();
@@ -107,23 +100,20 @@ fn old_parts_make_room_before_the_roll_up_loses_a_row() {
     agent.start();
     agent.until("parts", |agent| parts(&agent.path("small/ring")).len() >= 4);
     let first = parts(&agent.path("small/ring"))[0].clone();
-    // As a log that grows: 5 MB a second, until 6 MiB are left for all.
+    // As a log that grows, by 5 MiB in each window, until 8 MiB are left for all.
     let others = agent.path("small/others");
     fs::create_dir(&others).unwrap();
-    for n in 0..40 {
-        if fs::write(others.join(n.to_string()), vec![0; 1 << 20]).is_err() {
+    for number in 0..8 {
+        if fs::write(others.join(number.to_string()), vec![0; 5 << 20]).is_err() {
             break;
         }
-        sleep(Duration::from_millis(200));
+        agent.until_recorded(1.0);
     }
     agent.until("the oldest part to go", |_| !first.exists());
-    let before = agent.metric("uncore_trace_last_window_timestamp_seconds");
-    agent.until("more windows", |agent| {
-        agent.metric("uncore_trace_last_window_timestamp_seconds") > before + 5.0
-    });
+    agent.until_recorded(5.0);
     let unwritten = agent.metric("uncore_trace_unwritten_rows_total");
     assert!(unwritten == 0.0, "{unwritten} rows: {}", agent.log());
-    let removals = agent.log().matches("of its oldest parts were removed").count();
+    let removals = agent.log().matches("oldest parts were removed").count();
     assert_eq!(removals, 1, "{}", agent.log());
     agent.stop();
     drop(disk);
@@ -134,28 +124,15 @@ fn a_signal_that_comes_before_the_recording_ends_nothing() {
     let _machine = root_or_skip!();
     let mut agent = Agent::new(RING);
     // The ring is repaired first.
-    let left = agent.path("ring/00000001/fabric.parquet.partial");
-    fs::create_dir_all(&left).unwrap();
-    fs::write(left.join("000000-000000.parquet"), "no table").unwrap();
+    let unfinished = agent.path("ring/00000001/fabric.parquet.partial");
+    fs::create_dir_all(&unfinished).unwrap();
+    fs::write(unfinished.join("000000-000000.parquet"), "no table").unwrap();
     agent.spawn();
-    let status = format!("/proc/{}/status", agent.child.as_ref().unwrap().id());
-    let handled = [Signal::HUP, Signal::USR1].map(|signal| 1_u64 << (signal.as_raw() - 1));
-    // Before it handles them, they end every process.
-    while handled.iter().any(|bit| caught(&status) & bit == 0) {
-        sleep(Duration::from_millis(1));
-    }
+    wait_until_handled(agent.child.as_ref().unwrap().id(), &[Signal::HUP, Signal::USR1]);
     agent.signal(Signal::HUP);
     agent.signal(Signal::USR1);
     agent.until("the configuration", |agent| agent.log().contains("read again and is applied"));
     agent.stop();
-}
-
-/// The signals that a process handles (`SigCgt`).
-fn caught(status: &str) -> u64 {
-    let text = fs::read_to_string(status).unwrap();
-    let mut lines = text.lines();
-    let mask = lines.find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-    u64::from_str_radix(mask.trim(), 16).unwrap()
 }
 
 /// Everything that makes rows late or long, and SIGHUP with an unchanged file, within one agent.
@@ -168,17 +145,18 @@ fn a_roll_up_is_right_after_a_reload_and_a_recorder_that_was_stopped() {
     agent.signal(Signal::HUP);
     agent.until("the configuration", |agent| agent.log().contains("read again and is applied"));
     agent.signal(Signal::STOP);
-    sleep(Duration::from_secs(8));
+    hold_for(Duration::from_secs(8));
     agent.signal(Signal::CONT);
     agent.configure("owners = 7", "");
     let text = fs::read_to_string(agent.path("agent.toml")).unwrap();
     fs::write(agent.path("agent.toml"), text.replace("window = '1s'", "window = '3s'")).unwrap();
     agent.signal(Signal::HUP);
     agent.until("the other one", |agent| agent.log().matches("is applied").count() == 2);
-    sleep(Duration::from_secs(7));
+    // Two windows of it.
+    agent.until_recorded(6.0);
     agent.stop();
     let files = found_below(&agent.path("rollup"), ".parquet");
-    all_checked(&files);
+    assert_all_checked(&files);
 }
 
 #[test]

@@ -3,17 +3,17 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::agent::Agent;
+use crate::harness::load::Load;
 use crate::harness::{python, root_or_skip};
+use crate::wait::wait_within;
 
 /// Stops one thread of a process until its standard input ends: `PTRACE_SEIZE` and
 /// `PTRACE_INTERRUPT`, ptrace(2).
@@ -28,26 +28,11 @@ print('stopped', flush=True)
 sys.stdin.read()
 ";
 
-/// A stopped thread; it runs on when this is dropped.
-struct Stopped(Child);
-
-impl Stopped {
-    fn new(tid: u32) -> Self {
-        let mut command = Command::new(python());
-        command.args(["-c", STOP, &tid.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "stopped\n");
-        Self(child)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
+/// Stops a thread; it runs on when the result is dropped.
+fn stop_thread(tid: u32) -> Load {
+    let mut stopper = Load::start(python(), &["-c", STOP, &tid.to_string()]);
+    assert_eq!(stopper.read_line(), "stopped");
+    stopper
 }
 
 /// Number of messages in this time that say that the agent is alive.
@@ -68,15 +53,10 @@ fn forget(manager: &UnixDatagram) {
     manager.set_nonblocking(false).unwrap();
 }
 
-/// Whether it is gone, or only waits to be reaped, 11 s after a signal at the latest.
-fn ends(agent: &Agent, begin: Instant) -> bool {
-    while TcpStream::connect(("127.0.0.1", agent.port)).is_ok() {
-        if begin.elapsed() > Duration::from_secs(11) {
-            return false;
-        }
-        sleep(Duration::from_millis(50));
-    }
-    true
+/// Whether it is gone, or only waits to be reaped, 11 s from now at the latest.
+fn ends(agent: &Agent) -> bool {
+    let is_gone = || TcpStream::connect(("127.0.0.1", agent.port)).is_err().then_some(());
+    wait_within(Duration::from_secs(11), is_gone).is_some()
 }
 
 #[test]
@@ -88,14 +68,14 @@ fn an_agent_whose_recorder_hangs_is_not_alive_and_ends_in_ten_seconds() {
     // The watchdog's time is 2 s.
     assert!(alive(&manager, Duration::from_secs(5)) >= 2, "{}", agent.log());
     assert!(agent.metric("uncore_trace_last_window_timestamp_seconds") > 1.7e9);
-    let stopped = Stopped::new(agent.child.as_ref().unwrap().id());
+    let stopped = stop_thread(agent.child.as_ref().unwrap().id());
     forget(&manager);
     let report_count = alive(&manager, Duration::from_secs(8));
     // One for what was drained before.
     assert!(report_count <= 1, "{report_count} reports of a recorder that is stopped");
     agent.until("an old page", |agent| agent.get("/metrics").contains("503"));
     agent.signal(Signal::TERM);
-    assert!(ends(&agent, Instant::now()), "{}", agent.log());
+    assert!(ends(&agent), "{}", agent.log());
     drop(stopped);
     let code = agent.child.take().unwrap().wait().unwrap().code();
     assert_eq!(code, Some(1), "{}", agent.log());
@@ -113,18 +93,19 @@ fn an_agent_whose_roll_up_hangs_is_not_alive() {
     let manager = UnixDatagram::bind(agent.path("notify")).unwrap();
     agent.start();
     let threads = format!("/proc/{}/task", agent.child.as_ref().unwrap().id());
-    let is_it = |tid: &u32| {
+    let is_rollup = |tid: &u32| {
         let name = fs::read_to_string(format!("{threads}/{tid}/comm")).unwrap_or_default();
         name == "rollup\n"
     };
-    let mut tids = fs::read_dir(&threads).unwrap().flatten();
-    let tid = tids.find_map(|it| it.file_name().to_str()?.parse().ok().filter(is_it)).unwrap();
-    let _stopped = Stopped::new(tid);
+    let mut tasks = fs::read_dir(&threads).unwrap().flatten();
+    let tid = tasks.find_map(|task| task.file_name().to_str()?.parse().ok().filter(is_rollup));
+    let tid = tid.unwrap();
+    let _stopped = stop_thread(tid);
     forget(&manager);
     let report_count = alive(&manager, Duration::from_secs(8));
     assert!(report_count <= 1, "{report_count} reports of a roll-up that is stopped");
     agent.signal(Signal::TERM);
-    assert!(ends(&agent, Instant::now()), "{}", agent.log());
+    assert!(ends(&agent), "{}", agent.log());
 }
 
 #[test]
@@ -140,10 +121,7 @@ fn a_configuration_that_hangs_stops_nothing() {
         let log = agent.log();
         log.contains("is still being read") || log.contains("is not applied")
     });
-    let before = agent.metric("uncore_trace_last_window_timestamp_seconds");
-    agent.until("more windows", |agent| {
-        agent.metric("uncore_trace_last_window_timestamp_seconds") > before + 2.0
-    });
+    agent.until_recorded(3.0);
     let begin = Instant::now();
     agent.stop();
     assert!(begin.elapsed() < Duration::from_secs(10), "{}", agent.log());

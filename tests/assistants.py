@@ -257,7 +257,7 @@ def written(path, table, listed=True):
 
 
 def sealed(path, table):
-    """Writes a table with digests (`uncore-trace/src/tables/digest.rs`)."""
+    """Writes a table with digests (`uncore-trace-recording/src/tables/digest.rs`)."""
     zeros = b"xxh64:" + b"0" * 16
     groups = [zeros.decode()] * pq_groups(path, table)
     for _ in range(2):

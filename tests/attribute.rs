@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::sleep;
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, AsArray as _};
@@ -21,6 +20,7 @@ use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::rows::{ShareRow, read_losses, read_shares};
 use crate::harness::{assert_checked, or_skip, root_or_skip, run, run_ok, text};
+use crate::wait::run_for;
 
 /// Every row of `fabric` with all its columns, as text; different doubles have different texts.
 fn rows(recording: &Path) -> Vec<String> {
@@ -135,7 +135,7 @@ fn a_recording_is_attributed_again_row_for_row() {
     for (place, options) in all.into_iter().enumerate() {
         let run = dir.path().join(format!("run-{place}/"));
         let recorder = Recorder::start(&run, options);
-        sleep(Duration::from_millis(1500));
+        run_for(Duration::from_millis(1500));
         // Recorded with the selected method, and ended in the middle of a window.
         recorder.stop();
         assert_checked(&run);

@@ -10,16 +10,17 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use uncore_trace::discover::machine;
-use uncore_trace::schema::canary;
+use uncore_trace::schema::canary::{self, CanaryKind, CanarySummary};
+use uncore_trace::schema::metadata;
 use uncore_trace::tables::reader::Recording;
 
 use crate::agent::Agent;
 use crate::command::Answer;
 use crate::harness::recorder::{Recorder, WORKLOAD};
-use crate::harness::subject::wait_for;
 use crate::harness::{
-    assert_checked, mounts, or_skip, root_or_skip, run, run_ok, text, uncore_trace,
+    assert_checked, mounts, or_skip, root_or_skip, rows, run, run_ok, text, uncore_trace,
 };
+use crate::wait::wait_until;
 
 /// Each kind is moved in this time: two kinds, and at most 4.5 s and a burst before each.
 const LONG_ENOUGH: &str = "14s";
@@ -37,7 +38,7 @@ fn cgroup_of(recorder: u32) -> Result<PathBuf, String> {
     let cgroup_file = fs::read_to_string(format!("/proc/{recorder}/cgroup")).unwrap();
     let own_path = cgroup_file.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
     let above = mount()?.join(own_path.trim_start_matches('/'));
-    let is_its = |name: &str| {
+    let is_of_child = |name: &str| {
         let pid = name.strip_prefix("uncore-trace-canary-")?;
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
@@ -45,7 +46,7 @@ fn cgroup_of(recorder: u32) -> Result<PathBuf, String> {
     };
     let mut canary_cgroups = fs::read_dir(above).unwrap().filter_map(|entry| {
         let entry = entry.unwrap();
-        is_its(entry.file_name().to_str()?).map(|()| entry.path())
+        is_of_child(entry.file_name().to_str()?).map(|()| entry.path())
     });
     canary_cgroups.next().ok_or_else(|| "it has no cgroup".to_owned())
 }
@@ -74,11 +75,11 @@ fn credits(recording: &Path) -> Vec<Value> {
 
 /// Checks that it was credited all that it moved on this link.
 fn assert_credited(credits: &[Value], link: &str, direction: &str) {
-    let is_it = |credit: &&Value| {
+    let is_of_link = |credit: &&Value| {
         let name = credit["link"].as_str().unwrap_or_default();
         name.starts_with(link) && credit["direction"] == direction
     };
-    let credit = credits.iter().find(is_it).unwrap_or_else(|| panic!("{link}: {credits:?}"));
+    let credit = credits.iter().find(is_of_link).unwrap_or_else(|| panic!("{link}: {credits:?}"));
     let credited = credit["credited"].as_f64().unwrap();
     assert!((0.97..1.03).contains(&credited), "{credit}");
     assert!(credit["bursts"].as_u64().unwrap() > 0 && credit["moved_bytes"].as_u64().unwrap() > 0);
@@ -92,20 +93,20 @@ fn a_canary_is_credited_the_bytes_it_moved() {
         Err(reason) => return crate::skip::show(&reason),
     };
     or_skip!(mount());
-    let out = dir.path().join("run");
+    let recording = dir.path().join("run");
     let mut options = vec!["record", "-p", "io", "--canary", "--duration", LONG_ENOUGH];
-    let slashed = format!("{}/", out.display());
+    let slashed = format!("{}/", recording.display());
     options.extend(["-o", &slashed]);
     Answer::of(run(&options)).recorded();
-    assert_checked(&out);
-    let canary_credits = credits(&out);
+    assert_checked(&recording);
+    let canary_credits = credits(&recording);
     assert_credited(&canary_credits, "disk", "in");
     assert_credited(&canary_credits, "net lo", "in");
     assert_credited(&canary_credits, "net lo", "out");
     let memory = canary_credits.iter().find(|credit| credit["kind"] == "memory").unwrap();
     assert!(memory["credited"].is_null(), "{memory}");
     assert_eq!(memory["why"], "no counter of this recording counts it");
-    let report_text = run_ok(["report".as_ref(), out.as_os_str()]);
+    let report_text = run_ok(["report".as_ref(), recording.as_os_str()]);
     let flat_text = report_text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         flat_text.contains("The canary was credited 100 % of its bytes of disk ("),
@@ -113,7 +114,7 @@ fn a_canary_is_credited_the_bytes_it_moved() {
     );
     assert!(flat_text.contains("no number for memory (no counter of this recording counts it)"));
     // The table has each burst.
-    let table = Recording::open(&out).unwrap().open_table(&canary::TABLE).unwrap();
+    let table = Recording::open(&recording).unwrap().open_table(&canary::TABLE).unwrap();
     let bursts = |credit: &&Value| credit["direction"] != "out";
     let bursts =
         canary_credits.iter().filter(bursts).map(|credit| credit["bursts"].as_i64().unwrap());
@@ -127,6 +128,19 @@ fn a_canary_is_credited_the_bytes_it_moved() {
     assert!(bytes(&credits(&part)) < bytes(&canary_credits));
 }
 
+/// Waits until a recording that goes on has a burst of the canary over the loopback interface.
+fn wait_for_packets(recording: &Path) {
+    // Its sums are in the metadata of what is on the disk.
+    let read_kinds = |path: &Path| {
+        let summary = rows::metadata_value(path, metadata::CANARY).unwrap();
+        let summary: CanarySummary = serde_json::from_str(&summary).unwrap();
+        summary.moved.into_iter().map(|moved| moved.kind).collect()
+    };
+    rows::wait_for_row(recording, "a burst over the loopback interface", read_kinds, |kind| {
+        *kind == CanaryKind::Network
+    });
+}
+
 /// Its rows are its own also if only some cgroups have rows, and a single file has the sums.
 #[test]
 fn a_file_of_another_cgroup_has_the_sums_of_the_canary() {
@@ -137,7 +151,7 @@ fn a_file_of_another_cgroup_has_the_sums_of_the_canary() {
     let options = ["-p", "io", "--canary", "--cgroup", "/none-of-this-name"];
     let recorder = Recorder::start(&file, &options);
     let cgroup = cgroup_of(recorder.pid()).unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(10));
+    wait_for_packets(&file);
     recorder.stop_and_tell();
     assert!(!cgroup.exists());
     assert_credited(&credits(&file), "net lo", "in");
@@ -159,18 +173,18 @@ fn a_canary_leaves_no_process_and_no_cgroup() {
     let canary_pid: i32 =
         fs::read_to_string(cgroup.join("cgroup.procs")).unwrap().trim().parse().unwrap();
     recorder.kill();
-    wait_for("its end", || (!cgroup.exists()).then_some(()));
-    wait_for("its exit", || (!Path::new(&format!("/proc/{canary_pid}")).exists()).then_some(()));
+    wait_until("the end of the canary's cgroup", || !cgroup.exists());
+    let canary_process = PathBuf::from(format!("/proc/{canary_pid}"));
+    wait_until("the exit of the canary", || !canary_process.exists());
     // The recorder goes on without it; a cgroup that it could not remove is removed by `repair`.
     let mut recorder = start("run");
     let cgroup = cgroup_of(recorder.pid()).unwrap();
     let canary_pid: i32 =
         fs::read_to_string(cgroup.join("cgroup.procs")).unwrap().trim().parse().unwrap();
     kill_process(Pid::from_raw(canary_pid).unwrap(), Signal::KILL).unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    recorder.wait_for_line("the canary ended early");
     recorder.signal(Signal::TERM);
-    let ended = recorder.wait();
-    assert!(ended.stderr.contains("the canary ended early"), "{}", ended.stderr);
+    recorder.wait();
     assert!(cgroup.exists());
     run_ok(["repair".as_ref(), run.as_os_str()]);
     assert!(!cgroup.exists());

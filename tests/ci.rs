@@ -41,6 +41,14 @@ fn test_retry(runs: &[(&str, i32)]) -> (Output, Vec<String>) {
     test_retry_with_list(runs, "")
 }
 
+/// The day on which the script runs.
+const TODAY: &str = "2028-03-01";
+
+/// Says that it is [`TODAY`]; calculates with dates as date(1) does.
+const DATE: &str = r#"#!/bin/sh
+if [ "$*" = +%F ]; then echo TODAY; else exec /usr/bin/date "$@"; fi
+"#;
+
 /// The same with a list of tests that have failed once before.
 fn test_retry_with_list(runs: &[(&str, i32)], list: &str) -> (Output, Vec<String>) {
     let dir = TempDir::new().unwrap();
@@ -48,6 +56,7 @@ fn test_retry_with_list(runs: &[(&str, i32)], list: &str) -> (Output, Vec<String
     fs::write(&list_path, list).unwrap();
     let cargo = dir.path().join("cargo");
     script(&cargo, CARGO);
+    script(&dir.path().join("date"), &DATE.replace("TODAY", TODAY));
     for (run, (output, code)) in (1..).zip(runs) {
         fs::write(dir.path().join(format!("output-{run}")), output).unwrap();
         fs::write(dir.path().join(format!("code-{run}")), code.to_string()).unwrap();
@@ -124,16 +133,32 @@ fn a_test_that_does_not_run_again_has_failed() {
 fn a_test_that_passes_again_for_the_second_week_fails_ci() {
     let first = log(&["a::one"], &[]);
     let runs = [(first.as_str(), 101), (&*log(&[], &[]), 0)];
-    let today = jiff::Zoned::now().date();
-    for (days, is_taken) in [(0, true), (6, true), (8, false), (400, false)] {
-        let day = today.checked_sub(jiff::Span::new().days(days)).unwrap();
+    for (day, is_first_week) in [
+        (TODAY, true),
+        ("2028-02-29", true),
+        // A leap year: the seventh day, and the eighth.
+        ("2028-02-24", true),
+        ("2028-02-23", false),
+        ("2027-03-02", false),
+    ] {
         let (output, _) = test_retry_with_list(&runs, &format!("{day} b::two\n{day} a::one\n"));
         let (stdout, stderr) =
             (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-        assert_eq!(output.status.success(), is_taken, "{days} days: {stdout}{stderr}");
-        assert_eq!(stderr.contains(&format!("since {day}")), !is_taken, "{stderr}");
+        assert_eq!(output.status.success(), is_first_week, "{day}: {stdout}{stderr}");
+        assert_eq!(stdout.contains("reached"), is_first_week, "{day}: {stdout}");
+        assert_eq!(stderr.contains(&format!("since {day}")), !is_first_week, "{stderr}");
         assert!(!stdout.contains("add this line"), "{stdout}");
     }
-    let (output, _) = test_retry_with_list(&runs, "2020-01-01 a::one_more\n");
-    assert!(output.status.success(), "another test is on the list: {output:?}");
+}
+
+#[test]
+fn a_test_that_is_not_on_the_list_is_to_be_added() {
+    let first = log(&["a::one"], &[]);
+    let runs = [(first.as_str(), 101), (&*log(&[], &[]), 0)];
+    for list in ["", "2020-01-01 a::one_more\n"] {
+        let (output, _) = test_retry_with_list(&runs, list);
+        assert!(output.status.success(), "{output:?}");
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert!(stdout.contains(&format!("{TODAY} a::one\n")), "{stdout}");
+    }
 }

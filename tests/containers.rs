@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -15,6 +14,7 @@ use crate::harness::cgroup::{self, Cgroup};
 use crate::harness::recorder::Recorder;
 use crate::harness::{assert_checked, or_skip, root_or_skip, rows, run_ok};
 use crate::sums::conserved;
+use crate::wait::run_for;
 
 const ID: &str = "3f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a9012";
 const POD: &str = "9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d";
@@ -56,7 +56,7 @@ fn record(tree: &Tree, output: &Path, options: &[&str]) {
     let script = format!("echo $$ > {}; echo $$; while :; do :; done", procs.display());
     let options = [&["-p", "host"], options].concat();
     let recorder = Recorder::with_command(output, &options, &script);
-    sleep(Duration::from_secs(1));
+    run_for(Duration::from_secs(1));
     recorder.stop();
     assert_checked(output);
     assert!(conserved(output) > 20);
@@ -173,7 +173,7 @@ fn every_grouping_of_a_report_has_the_same_total() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run.parquet");
     let recorder = Recorder::start(&run, &["-p", "host", "-I", "1ms"]);
-    sleep(Duration::from_secs(1));
+    run_for(Duration::from_secs(1));
     recorder.stop();
     let totals = |options: &[&str]| {
         let mut totals: BTreeMap<String, f64> = BTreeMap::new();

@@ -1,13 +1,13 @@
 //! Costs of a recording that do not depend on the load: the time of its start, and its memory.
 
 use std::process::Command;
-use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::thread::gettid;
 
 use crate::harness::recorder::Recorder;
 use crate::harness::{root_or_skip, rows};
+use crate::wait::{pace, run_for};
 
 /// Attempts at a quick start, a second apart: on a shared machine only the fastest is not delayed
 /// by others.
@@ -26,7 +26,7 @@ fn the_first_reading_comes_within_half_a_second() {
         let run = dir.path().join("run/");
         let recorder = Recorder::start(&run, &["-p", "host"]);
         let spawned = recorder.spawned_ns;
-        sleep(Duration::from_millis(50));
+        run_for(Duration::from_millis(50));
         recorder.stop();
         let readings = rows::read_readings(&run);
         let first = readings.iter().map(|reading| reading.mono_ns).min().unwrap();
@@ -34,7 +34,7 @@ fn the_first_reading_comes_within_half_a_second() {
         if took.last().is_some_and(|took| *took <= 500) {
             break;
         }
-        sleep(Duration::from_secs(1));
+        pace(Duration::from_secs(1));
     }
     println!("from start to first reading: {took:?} ms");
     assert!(took.iter().min().is_some_and(|fastest| *fastest <= 500), "{took:?} ms");
@@ -48,7 +48,7 @@ fn a_recorder_has_little_resident_memory() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
     let recorder = Recorder::start(&run, &["-p", "host"]);
-    sleep(Duration::from_secs(10));
+    run_for(Duration::from_secs(10));
     let code = recorder.status_kib("RssFile") << 10;
     recorder.stop();
     let highest = rows::recorder_use(&run).max_rss_bytes;

@@ -167,8 +167,8 @@ fn grace_finds_the_root_port_by_the_domain() {
     assert!(plan.counters.iter().all(|c| c.pmu == "nvidia_pcie_pmu_1" && c.filter == filter));
     assert_eq!(
         plan.notes,
-        ["nvidia_pcie_pmu_1: what is counted for 0018:01:00.0 has the traffic of 0018:01:00.1 \
-          too, below the same root port"]
+        ["nvidia_pcie_pmu_1: the count for 0018:01:00.0 includes the traffic of 0018:01:00.1, \
+          below the same root port"]
     );
     // Two devices are two counters; other groups are not filtered.
     let plan = planned(&machine, &of_devices(&["nvme0n1", "eth0"], &["pcie", "mem"]));
@@ -226,7 +226,7 @@ fn tegra_finds_the_root_port_by_its_configuration_space() {
     assert_eq!(counters_of[2], "nvidia_pcie_tgt_pmu_0_rc_4/rd_bytes,dst_rp_mask=0x4/");
     let warns = |words: &str| plan.notes.iter().any(|note| note.contains(words));
     assert!(warns("counters of other traffic take turns with it"), "{:?}", plan.notes);
-    assert!(warns("nvidia_pcie_tgt_pmu_0_rc_4: what is counted for 0002:02:00.1 has the traffic"));
+    assert!(warns("nvidia_pcie_tgt_pmu_0_rc_4: the count for 0002:02:00.1 includes the traffic"));
     for devices in [["eth0", "eth1"], ["nvme0n1", "eth1"]] {
         let plan = planned(&machine, &of_devices(&devices, &[]));
         let pcie_counters =
@@ -240,7 +240,7 @@ fn tegra_finds_the_root_port_by_its_configuration_space() {
     assert!(counters(&plan)[0].contains("src_rp_mask=0x4"), "{:?}", counters(&plan));
     let (_dir, machine) = tegra(false);
     let error = refused(&machine, &of_devices(&["nvme0n1"], &[]));
-    assert!(error.contains("takes root to read"), "{error}");
+    assert!(error.contains("only root can read it"), "{error}");
 }
 
 #[test]
@@ -423,8 +423,8 @@ fn errors_about_devices_name_those_that_exist() {
     lo is not on PCI, so no root port is above it; `uncore-trace list devices` shows those of this machine
     there is no PCI device 0008:02:00.0; `uncore-trace list devices` shows those of this machine
     there is no device 0008:0; `uncore-trace list devices` shows those of this machine
-    --device narrows nothing: no counter asked for is of PCIe root ports that can be told apart; the PCIe PMUs here are nvidia_pcie_pmu_0, nvidia_pcie_pmu_1
-    --per port narrows nothing: no counter asked for is of PCIe root ports that can be told apart; the PCIe PMUs here are nvidia_pcie_pmu_0, nvidia_pcie_pmu_1
+    --device has no effect: no selected counter is of PCIe root ports that can be told apart; the PCIe PMUs here are nvidia_pcie_pmu_0, nvidia_pcie_pmu_1
+    --per port has no effect: no selected counter is of PCIe root ports that can be told apart; the PCIe PMUs here are nvidia_pcie_pmu_0, nvidia_pcie_pmu_1
     00:01.0 (0000:00:01.0) is on a root bus, below no root port, and no PMU of this machine tells root ports apart: uncore-trace doctor says whether a driver is missing
     ");
 }
@@ -458,9 +458,12 @@ fn stacks_without_die_files_share_the_devices_of_their_socket() {
         assert!(io.is_shared, "{}", counter.pmu);
     }
     let noted = |plan: &Plan, words: &str| plan.notes.iter().any(|note| note.contains(words));
-    assert!(noted(&plan, "which of these counters counts which device is not known"));
+    assert!(noted(&plan, "it is not known which of these counters counts which device"));
     let error = refused(&machine, &of_devices(&["nvme0n1"], &[]));
-    assert!(error.contains("die* files") && error.contains("no later processor"), "{error}");
+    assert!(
+        error.contains("die* files") && error.contains("only for Skylake-SP to Ice Lake-SP"),
+        "{error}"
+    );
     // A stack with die* files has its own devices, on each die those of that die.
     let machine = captured("skylake-sp-2s");
     let plan = planned(&machine, &request(&["pcie"], &[]));
@@ -477,7 +480,7 @@ fn stacks_without_die_files_share_the_devices_of_their_socket() {
     assert!(noted(&plan, "no disk or network interface is known below"), "{:?}", plan.notes);
     // Two disks are below ports of one stack, so neither can be counted alone.
     let plan = planned(&machine, &of_devices(&["nvme0n1"], &[]));
-    assert!(noted(&plan, "0000:19:00.0 too, below the same part of the PMU"), "{:?}", plan.notes);
+    assert!(noted(&plan, "0000:19:00.0, below the same part of the PMU"), "{:?}", plan.notes);
 }
 
 /// A tree has the files of its devices; who has them open is known on a running machine only.
@@ -507,7 +510,7 @@ fn device_files_are_listed_with_their_functions() {
         line.contains("/dev/vfio/devices/vfio\\u{1b}[2J0") && line.ends_with('?'),
         "{device_list}"
     );
-    assert!(device_list.contains("who holds a device is shown to root"), "{device_list}");
+    assert!(device_list.contains("run as root on the machine itself"), "{device_list}");
     let json: serde_json::Value = serde_json::from_str(
         &render_list(&machine, &catalog, What::Devices, ListForm::Json).unwrap(),
     )

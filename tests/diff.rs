@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::path::Path;
-use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -14,6 +13,7 @@ use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{or_skip, python, root_or_skip, run_ok};
 use crate::small::small_recording;
+use crate::wait::run_for;
 
 /// Touches a number of fresh pages every 5 ms; the number is read from standard input.
 const TOUCH: &str = "
@@ -83,9 +83,9 @@ impl Tenant {
 /// Records for 1.5 s, and calls `change` in the middle.
 fn record(to: &Path, change: impl FnOnce()) {
     let recorder = Recorder::start(to, &EXACT);
-    sleep(Duration::from_millis(750));
+    run_for(Duration::from_millis(750));
     change();
-    sleep(Duration::from_millis(750));
+    run_for(Duration::from_millis(750));
     recorder.stop();
 }
 

@@ -85,5 +85,5 @@ fn doctor_begins_as_list_does() {
         assert!(begin("doctor").concat().contains("-p host"), "{:#?}", begin("doctor"));
     }
     let text = place.run(["doctor", "--root", "."]).out;
-    assert!(text.starts_with("cannot find what can be counted here: "), "{text}");
+    assert!(text.starts_with("cannot list what can be counted here: "), "{text}");
 }

@@ -128,8 +128,8 @@ fn options_that_name_cgroups_are_refused_without_cgroup_v2() {
             &typed.split(' ').collect::<Vec<_>>(),
         )
     };
-    let reason = "no cgroup v2 hierarchy is mounted, and cgroups are named by it: mount one \
-                  (mount -t cgroup2 none /sys/fs/cgroup)";
+    let reason = "no cgroup v2 hierarchy is mounted, so cgroups have no names: mount one (mount -t \
+                  cgroup2 none /sys/fs/cgroup)";
     for typed in [
         "record -p host -o x.parquet --cgroup /docker -- true",
         "record -p host -o x.parquet --cgroup-depth 2 -- true",

@@ -8,7 +8,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -19,6 +18,7 @@ use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{has_root, or_skip, python, python_answers, root_or_skip, rows};
 use crate::needs::SmallDisk;
+use crate::wait::run_for;
 
 /// Runs `export.py`.
 fn ask(args: &[&OsStr]) -> Value {
@@ -51,7 +51,7 @@ fn recorded(place: &Place) -> Result<[Cgroup; 2], String> {
         cgroup.add_process(load.pid());
     }
     let recorder = Recorder::start(&place.path("run/"), &["-p", "host", "--slices"]);
-    sleep(Duration::from_millis(2500));
+    run_for(Duration::from_millis(2500));
     recorder.stop();
     Ok(tenants)
 }

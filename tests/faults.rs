@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{JoinHandle, available_parallelism, sleep, spawn, yield_now};
+use std::thread::{JoinHandle, available_parallelism, spawn, yield_now};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
@@ -26,6 +26,7 @@ use crate::harness::load::Load;
 use crate::harness::recorder::{Recorder, RecorderEnd};
 use crate::harness::{assert_checked, mono_ns, need, or_skip, root_or_skip, rows, run, run_ok};
 use crate::sums::{conserved, counted_switches, switches};
+use crate::wait::{hold_for, pass_until_moment, run_for};
 
 /// Holds after every fault: the recording passes `check`, the shares of each window sum to its
 /// total, and the exit code says whether a loss is more than a note. Returns whether all losses are
@@ -88,11 +89,11 @@ fn a_recording_killed_at_any_time_is_readable() {
         let mut recorder = Recorder::start(&output, &options);
         let objects = recorder.objects();
         let (life, end) = (random.below(LIFE_MS), random.below(END_MS));
-        sleep(Duration::from_millis(life));
+        pass_until_moment(Duration::from_millis(life));
         let at_end = number % 4 >= 2;
         if at_end {
             recorder.signal(Signal::TERM);
-            sleep(Duration::from_millis(end));
+            pass_until_moment(Duration::from_millis(end));
         }
         recorder.kill();
         objects.assert_gone();
@@ -105,8 +106,8 @@ fn a_recording_killed_at_any_time_is_readable() {
         assert!(!is_finished || at_end, "{label}: nobody ended it");
         finished += u64::from(is_finished);
         rows_left += rows::read_shares(&output).len();
-        let left = dir.path().read_dir().unwrap().count();
-        assert_eq!(left, 1, "{label}: something is beside it");
+        let entry_count = dir.path().read_dir().unwrap().count();
+        assert_eq!(entry_count, 1, "{label}: something is beside it");
     }
     println!("{count} killed, {finished} of them had finished; {rows_left} rows");
     assert!(rows_left > 0);
@@ -123,17 +124,18 @@ fn a_stopped_recorder_reports_its_losses() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("run/");
     let most = switches();
-    let mut recorder = Recorder::start(&output, &["-p", "host", "-I", "10ms", "--buffer", "1"]);
+    let options = ["-p", "host", "-I", "10ms", "--flush", "200ms", "--buffer", "1"];
+    let mut recorder = Recorder::start(&output, &options);
     let load = Load::forks();
-    sleep(Duration::from_millis(500));
+    rows::wait_for_window_after(&output, mono_ns());
     let least = switches();
     recorder.signal(Signal::STOP);
     let stopped = mono_ns();
-    sleep(STOPPED);
+    hold_for(STOPPED);
     let continued_ns = mono_ns();
     recorder.signal(Signal::CONT);
     // The numbers of the next readings show how many were lost.
-    sleep(Duration::from_secs(1));
+    rows::wait_for_window_after(&output, continued_ns);
     drop(load);
     let least = switches() - least;
     recorder.signal(Signal::TERM);
@@ -162,14 +164,17 @@ fn a_late_recorder_reports_longer_windows_and_loses_no_count() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("run/");
-    let options = ["-p", "host", "-I", "10ms", "--buffer", "64"];
+    let options = ["-p", "host", "-I", "10ms", "--flush", "200ms", "--buffer", "64"];
     let mut recorder = Recorder::start(&output, &options);
     let load = Load::with_pauses(0);
-    sleep(Duration::from_millis(500));
+    rows::wait_for_window_after(&output, mono_ns());
     recorder.signal(Signal::STOP);
-    sleep(STOPPED);
+    hold_for(STOPPED);
     recorder.signal(Signal::CONT);
-    sleep(Duration::from_secs(1));
+    let usual = "from here windows are divided as usual";
+    let ends_with_usual =
+        |loss: &rows::LossRow| loss.detail.as_deref().is_some_and(|detail| detail.ends_with(usual));
+    rows::wait_for_row(&output, "the end of the overload", rows::read_losses, ends_with_usual);
     drop(load);
     recorder.signal(Signal::TERM);
     let ended = recorder.wait();
@@ -181,7 +186,7 @@ fn a_late_recorder_reports_longer_windows_and_loses_no_count() {
     let overloads: Vec<_> = losses.filter(|loss| loss.cause == "overload").collect();
     let details: Vec<_> = overloads.iter().filter_map(|loss| loss.detail.as_deref()).collect();
     assert!(details[0].starts_with(step), "{details:?}");
-    assert!(details.last().unwrap().ends_with("from here windows are divided as usual"));
+    assert!(details.last().unwrap().ends_with(usual), "{details:?}");
     // The last row does not count: it says how it ended.
     assert_eq!(overloads.last().unwrap().count, 0, "{details:?}");
 }
@@ -235,9 +240,9 @@ fn a_million_switches_a_second_are_counted() {
         let outer = switches();
         let yielders = Yielders::start();
         let mut recorder = Recorder::start(&output, &[&["-p", "host"], options].concat());
-        sleep(Duration::from_millis(5));
+        recorder.wait_for_first_window();
         let (inner, begin) = (switches(), Instant::now());
-        sleep(Duration::from_secs(2));
+        run_for(Duration::from_secs(2));
         let least = switches() - inner;
         let rate = least / begin.elapsed().as_secs_f64();
         drop(yielders);
@@ -317,13 +322,13 @@ fn a_step_of_the_clock_moves_no_window() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("run/");
-    let mut recorder = Recorder::start(&output, &["-p", "host", "-I", "10ms"]);
-    sleep(Duration::from_millis(200));
+    let mut recorder = Recorder::start(&output, &["-p", "host", "-I", "10ms", "--flush", "200ms"]);
+    rows::wait_for_window_after(&output, recorder.started_ns);
     let clock = WallClock::take();
     or_skip!(clock.step(3600));
-    sleep(Duration::from_millis(150));
+    hold_for(Duration::from_millis(150));
     or_skip!(clock.step(-3600));
-    sleep(Duration::from_millis(150));
+    hold_for(Duration::from_millis(150));
     recorder.signal(Signal::TERM);
     // The recorder reads the clock at its end.
     let ended = recorder.wait();
@@ -351,7 +356,7 @@ fn another_tool_on_the_same_counters_takes_none() {
     let outer = switches();
     let mut recorder = Recorder::start(&output, &["-p", "host"]);
     let _load = Load::forks();
-    sleep(Duration::from_millis(5));
+    recorder.wait_for_first_window();
     let inner = switches();
     let kernel = "context-switches,page-faults,cpu-migrations,minor-faults,major-faults,cpu-clock";
     let mut perf = Command::new("perf");
@@ -365,13 +370,13 @@ fn another_tool_on_the_same_counters_takes_none() {
     let counted = counted_switches(&output);
     assert!((least..=most).contains(&counted), "{counted} is not in {least}..={most}");
     let counts = String::from_utf8(perf_output.stderr).unwrap();
-    let of_perf: Vec<f64> = counts
+    let perf_counts: Vec<f64> = counts
         .lines()
         .filter(|line| line.contains("context-switches"))
         .map(|line| line.split(',').next().unwrap().parse().unwrap())
         .collect();
-    println!("{counted} recorded, {of_perf:?} by perf, {least} to {most} by the kernel");
-    assert_eq!(of_perf.len(), 2, "{counts}");
-    assert!(of_perf.iter().all(|count| *count > 0.0 && *count <= most), "{counts}");
+    println!("{counted} recorded, {perf_counts:?} by perf, {least} to {most} by the kernel");
+    assert_eq!(perf_counts.len(), 2, "{counts}");
+    assert!(perf_counts.iter().all(|count| *count > 0.0 && *count <= most), "{counts}");
     run_ok([OsStr::new("report"), output.as_os_str()]);
 }

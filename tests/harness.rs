@@ -15,7 +15,7 @@ pub(crate) mod rows;
 pub(crate) mod subject;
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -91,6 +91,14 @@ pub(crate) fn best_of_three(enough: f64, mut measure: impl FnMut() -> f64) -> f6
 pub(crate) fn assert_checked(recording: &Path) {
     let output = run([OsStr::new("check"), recording.as_os_str()]);
     assert_eq!(output.status.code(), Some(0), "{}: {}", recording.display(), text(&output));
+}
+
+/// The same for all of them; there must be some.
+pub(crate) fn assert_all_checked(recordings: &[PathBuf]) {
+    assert!(!recordings.is_empty());
+    for recording in recordings {
+        assert_checked(recording);
+    }
 }
 
 /// `CLOCK_MONOTONIC`, ns.

@@ -6,13 +6,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
 use std::time::Duration;
 
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::rows::{self, HolderRow};
 use crate::harness::{assert_checked, mono_ns, python, root_or_skip};
+use crate::wait::{hold_for, watch_for};
 
 /// Longer than the time between two readings of all files of this machine: one takes at most a
 /// thousandth of the time, which beside other work is some 7 s.
@@ -57,19 +57,26 @@ fn recorded(dir: &Path, change: &str) -> (Vec<HolderRow>, [i32; 2], [i64; 2], Op
     let terminal = first.read_line();
     let mut second = Load::start(&python, &["-c", HOLD, &terminal]);
     let run = dir.join("run/");
-    let options = ["-p", "host", "--io", "--force"];
+    let options = ["-p", "host", "--io", "--force", "--flush", "200ms"];
     let recorder = Recorder::after_script(change, &run, &options);
     let mut tell = |word: &str| {
         second.write_line(word);
         assert_eq!(second.read_line(), "done");
-        let now = mono_ns();
-        sleep(READING);
-        now
+        mono_ns()
     };
-    let times = ["open", "close"].map(&mut tell);
+    let opened_ns = tell("open");
+    // While it is held there is no row.
+    hold_for(READING);
+    let times = [opened_ns, tell("close")];
     let pids = [first.pid(), second.pid()];
+    let wait_for_end = |pid| {
+        rows::wait_for_row(&run, "the end of a holder", rows::read_holders, |row| {
+            row.pid == pid && row.end_ns.is_some()
+        });
+    };
+    wait_for_end(pids[1]);
     drop(first);
-    sleep(READING);
+    wait_for_end(pids[0]);
     recorder.stop();
     assert_checked(&run);
     let minor = terminal.trim_start_matches("/dev/pts/");
@@ -95,14 +102,15 @@ fn holders_are_seen_also_where_files_are_not_followed() {
         drivers(dir.path(), "136 nvidia").display(),
         dir.path().join("driver").display()
     );
-    let (found, [first, second], [opened, closed], unfollowed) = recorded(dir.path(), &change);
-    assert_eq!(found.len(), 2, "{found:?}");
-    for row in &found {
+    let (holder_rows, [first, second], [opened, closed], unfollowed) =
+        recorded(dir.path(), &change);
+    assert_eq!(holder_rows.len(), 2, "{holder_rows:?}");
+    for row in &holder_rows {
         let minor: u32 = row.device.trim_start_matches("/dev/nvidia").parse().unwrap();
         assert_eq!(row.bdf, Some(format!("0009:{minor:02x}:00.0")), "{row:?}");
         assert_eq!(row.kind, "nvidia");
     }
-    let row_of = |pid| found.iter().find(|row| row.pid == pid).unwrap();
+    let row_of = |pid| holder_rows.iter().find(|row| row.pid == pid).unwrap();
     // It was closed by its end.
     assert_eq!((row_of(first).learnt.as_str(), row_of(first).begin_ns), ("start", None));
     assert!(row_of(first).end_ns.unwrap() > closed);
@@ -139,7 +147,7 @@ fn without_hardware_there_is_nothing_to_hold() {
         holder.read_line();
         let run = dir.path().join("run/");
         let recorder = Recorder::after_script(&change, &run, &["-p", "host", "--io"]);
-        sleep(READING / 8);
+        watch_for(READING / 8);
         recorder.stop();
         assert_checked(&run);
         assert!(rows::read_holders(&run).is_empty(), "{name}: {:?}", rows::read_holders(&run));

@@ -9,7 +9,6 @@ use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -26,6 +25,7 @@ use crate::harness::page::{
 use crate::harness::recorder::Recorder;
 use crate::harness::{need, or_skip, python, root_or_skip, run_ok, text};
 use crate::pages::compared;
+use crate::wait::run_for;
 
 /// A hostile name of a cgroup, without a slash; of a process name only the first 15 bytes are kept.
 const HOSTILE: &str = "<img src=x onerror=alert(1)><b>&lt;\u{202e}\u{2028}\u{1b}[2J";
@@ -49,7 +49,7 @@ fn a_busy_machine_with_hostile_names_is_a_page_of_text() {
         .collect();
     let recording = dir.path().join("run");
     let recorder = Recorder::start(&dir.path().join("run/"), &["-p", "host"]);
-    sleep(Duration::from_secs(2));
+    run_for(Duration::from_secs(2));
     recorder.stop();
     drop(loads);
     let mut browser = Browser::start(1280, 800);

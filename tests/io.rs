@@ -8,8 +8,6 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -19,6 +17,9 @@ use crate::harness::recorder::Recorder;
 use crate::harness::{
     assert_checked, best_of_three, mono_ns, need, or_skip, python, root_or_skip, rows, run_ok,
 };
+
+/// Rows are soon on the disk, where tests wait for them.
+const OPTIONS: [&str; 5] = ["-p", "host", "--io", "--flush", "200ms"];
 
 /// Size of the file that is read and written.
 const FILE_BYTES: usize = 64 << 20;
@@ -80,18 +81,27 @@ fn relative_error(measured: u64, expected: u64, label: &str) -> f64 {
     measured.abs_diff(expected) as f64 / expected as f64
 }
 
+/// Records into a directory of which an earlier attempt may have made a recording.
+fn record_anew(run: &Path) -> Recorder {
+    // Its rows would be read as long as this recording is not finished.
+    if run.exists() {
+        fs::remove_dir_all(run).unwrap();
+    }
+    Recorder::start(run, &OPTIONS)
+}
+
 /// Records fio in one cgroup beside a busy process in another; returns the largest relative error
 /// of a known sum.
 fn beside_a_burner(dir: &Path, disk: &Path, run: &Path, [tenant, other]: [&Cgroup; 2]) -> f64 {
     let burner = Load::spin(0);
     other.add_process(burner.pid());
-    let recorder = Recorder::start(run, &["-p", "host", "--io", "--force"]);
-    sleep(Duration::from_millis(100));
+    let recorder = record_anew(run);
+    recorder.wait_for_first_window();
     let (before, begin) = (statistics(disk), mono_ns());
     let options = ["--rw=randrw", "--direct=1", "--bs=16k", "--io_size=128m", "--iodepth=8"];
     let fio_bytes = fio(tenant, dir, &[&options[..], &["--ioengine=libaio"]].concat());
     let (after, end) = (statistics(disk), mono_ns());
-    sleep(Duration::from_millis(100));
+    rows::wait_for_window_after(run, end);
     recorder.stop();
     assert_checked(run);
     let name = disk.file_name().unwrap().to_str().unwrap();
@@ -150,13 +160,13 @@ fn assert_attributed_again(run: &Path, dir: &Path) {
 /// writeback for it, if the io controller tells its cgroup. Returns the fraction that is not
 /// attributed so.
 fn through_the_cache(dir: &Path, disk: &Path, run: &Path, tenant: &Cgroup, synced: bool) -> f64 {
-    let recorder = Recorder::start(run, &["-p", "host", "--io", "--force"]);
+    let recorder = record_anew(run);
     let end = if synced { "--end_fsync=1" } else { "--end_fsync=0" };
     let fio_bytes = fio(tenant, dir, &["--rw=write", "--bs=64k", end]);
     if !synced {
         rustix::fs::sync();
     }
-    sleep(Duration::from_millis(100));
+    rows::wait_for_window_after(run, mono_ns());
     recorder.stop();
     assert_checked(run);
     let name = disk.file_name().unwrap().to_str().unwrap();
@@ -231,12 +241,12 @@ fn packets(python: &Path, [from, to]: [&Cgroup; 2]) -> f64 {
     let mut sender = Load::start(python, &["-c", SEND, &SENT.to_string()]);
     to.add_process(receiver.pid());
     from.add_process(sender.pid());
-    let recorder = Recorder::start(&run, &["-p", "host", "--io"]);
+    let recorder = Recorder::start(&run, &OPTIONS);
     receiver.write_line("go");
     let port = receiver.read_line();
     sender.write_line(&port);
     assert_eq!(receiver.read_line(), "done");
-    sleep(Duration::from_millis(200));
+    rows::wait_for_window_after(&run, mono_ns());
     recorder.stop();
     assert_checked(&run);
     let moved = rows::read_io(&run);

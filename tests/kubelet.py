@@ -2,7 +2,8 @@
 
     kubelet.py SOCKET HOW
 
-HOW is `pods`: two pods have devices, until a line comes on standard input: then the second one is gone.
+HOW is `pods`: two pods have devices, until a line comes on standard input: then the second one is gone. Each answer is
+said in a line on standard output.
 `huge`: 40 MiB of ids. `error`: the call is refused. `late`: the answer comes after 20 s. `nonsense`: bytes that are no
 message.
 """
@@ -98,7 +99,9 @@ def main(socket, how):
         if how == "huge":
             devices = [{"resource_name": "a.com/b", "device_ids": ["x" * (1 << 20)] * 40}]
             return answer([pod("huge", devices=devices)])
-        return answer(pods)
+        answered = answer(pods)
+        print("answered", flush=True)
+        return answered
 
     handler = grpc.method_handlers_generic_handler(
         "v1.PodResourcesLister", {"List": grpc.unary_unary_rpc_method_handler(listed)}

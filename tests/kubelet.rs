@@ -4,11 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::{sleep, spawn};
+use std::thread::spawn;
 use std::time::{Duration, Instant};
 
 use uncore_trace::identity::assignments::list_assignments;
@@ -16,32 +15,23 @@ use uncore_trace::identity::kubelet::{ask_once, socket};
 use uncore_trace::schema::assignments::TABLE;
 use uncore_trace::schema::columns::{i64_column, nullable_value, word_column};
 
+use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
-use crate::harness::rows::read_rows;
+use crate::harness::rows::{read_rows, wait_for_row};
 use crate::harness::{assert_checked, root_or_skip, rows as tables, run_ok};
 use crate::needs::python;
 
-/// The server, killed on drop.
-struct Kubelet(Child);
+/// The server, killed on drop. Each time that it is asked, it prints a line when it has answered.
+struct Kubelet(Load);
 
 impl Kubelet {
     fn start(socket: &Path, how: &str) -> Self {
         fs::create_dir_all(socket.parent().unwrap()).unwrap();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/kubelet.py");
-        let mut command = Command::new(python());
-        command.arg(script).arg(socket).arg(how).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        assert_eq!(ready, "ready\n");
-        Self(child)
-    }
-}
-
-impl Drop for Kubelet {
-    fn drop(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        let args = [script.as_os_str(), socket.as_os_str(), how.as_ref()];
+        let mut server = Load::start(python(), &args);
+        assert_eq!(server.read_line(), "ready");
+        Self(server)
     }
 }
 
@@ -57,9 +47,9 @@ fn a_kubelet_says_which_devices_pods_have() {
         .iter()
         .map(|assignment| {
             let (claim, cdi) = (assignment.claim.as_deref(), assignment.cdi.as_deref());
-            let more = format!("{} {}", claim.unwrap_or("-"), cdi.unwrap_or("-"));
+            let claim_and_cdi = format!("{} {}", claim.unwrap_or("-"), cdi.unwrap_or("-"));
             format!(
-                "{} {} {} {} {more}",
+                "{} {} {} {} {claim_and_cdi}",
                 assignment.pod, assignment.container, assignment.resource, assignment.device
             )
         })
@@ -89,7 +79,7 @@ fn answers_are_bounded_in_size_and_time() {
         ("huge", "more than 4194304 bytes"),
         ("error", "the error 12"),
         ("late", "does not answer in 5s"),
-        ("nonsense", "not of this method"),
+        ("nonsense", "belongs to another method"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let _kubelet = Kubelet::start(&socket(dir.path()), how);
@@ -158,10 +148,12 @@ fn assignments_are_recorded_and_a_kubelet_that_fails_ends_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
     let mut kubelet = Kubelet::start(&place.0, "pods");
-    let recorder = Recorder::start(&run, &["-p", "io"]);
-    sleep(Duration::from_secs(1));
-    kubelet.0.stdin.take().unwrap().write_all(b"change\n").unwrap();
-    sleep(Duration::from_secs(11));
+    let options = ["-p", "io", "--flush", "200ms"];
+    let recorder = Recorder::start(&run, &options);
+    assert_eq!(kubelet.0.read_line(), "answered");
+    kubelet.0.write_line("change");
+    // It is asked again.
+    wait_for_row(&run, "the end of an assignment", recorded, |(.., has_ended)| *has_ended);
     recorder.stop();
     assert_checked(&run);
     let line = |pod: &str, device: &str, end| (pod.to_owned(), device.to_owned(), false, end);
@@ -181,18 +173,18 @@ fn assignments_are_recorded_and_a_kubelet_that_fails_ends_nothing() {
     // One that fails is a loss of precision, and the recording goes on.
     let failing = Kubelet::start(&place.0, "error");
     let run = dir.path().join("failed/");
-    let recorder = Recorder::start(&run, &["-p", "io"]);
-    sleep(Duration::from_secs(1));
+    let recorder = Recorder::start(&run, &options);
+    let is_refusal = |loss: &tables::LossRow| {
+        loss.detail.as_deref().is_some_and(|detail| {
+            detail.contains("cannot get the devices of pods from the kubelet")
+                && detail.contains("error 12")
+        })
+    };
+    wait_for_row(&run, "the refusal of the kubelet", tables::read_losses, is_refusal);
     recorder.stop();
     drop(failing);
     assert_checked(&run);
     assert_eq!(recorded(&run), []);
-    let losses = tables::read_losses(&run);
-    let mut details = losses.iter().filter_map(|loss| loss.detail.as_deref());
-    assert!(
-        details.any(
-            |detail| detail.contains("the kubelet is not asked") && detail.contains("error 12")
-        )
-    );
+    assert!(tables::read_losses(&run).iter().any(is_refusal));
     assert!(!tables::read_shares(&run).is_empty());
 }

@@ -1,22 +1,21 @@
 //! What happens to the command if the measurement ends before it: by a signal, at its time limit,
 //! or by an error; `stat` is compared with `perf stat`.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
-
 use std::fs;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::harness::recorder::objects_of;
 use crate::harness::subject::{
-    Measurement, Subject, ending_signals, hangup_signal, signal_bit, signal_set, wait_for,
+    Measurement, Subject, ending_signals, hangup_signal, signal_bit, signal_set,
 };
-use crate::harness::{assert_checked, need, or_skip, root_or_skip, uncore_trace};
+use crate::harness::{assert_checked, need, root_or_skip, uncore_trace};
+use crate::needs::SmallDisk;
+use crate::wait::{wait_until, watch_for};
 
 /// `record -p host -o OUTPUT OPTIONS -- COMMAND`.
 fn record(output: &Path, options: &[&str], command: &[String]) -> Measurement {
@@ -44,50 +43,20 @@ fn assert_waits_and_fails(mut recorder: Measurement, subject: &Subject) {
     assert_eq!(subject.heard_signals(), "", "{stderr}");
 }
 
-/// A file system of 1 MiB; unmounted on drop.
-struct Small(tempfile::TempDir);
-
-impl Small {
-    fn new() -> Result<Self, String> {
-        let dir = tempfile::tempdir().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(dir.path());
-        match mount.stderr(Stdio::null()).status() {
-            Ok(status) if status.success() => Ok(Self(dir)),
-            status => Err(format!("no tmpfs can be mounted here ({status:?})")),
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Fills it.
-    fn fill(&self) {
-        let error = fs::write(self.path("fill"), vec![0; 2 << 20]).unwrap_err();
-        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        // The directory is removed after this, which is only possible when it is unmounted.
-        Command::new("umount").arg("-l").arg(self.0.path()).status().ok();
-    }
-}
-
 /// The command used to be killed by SIGTERM, without a message.
 #[test]
 fn a_full_disk_leaves_the_command_running() {
     let _machine = root_or_skip!();
     for name in ["run.parquet", "run/"] {
-        let small = or_skip!(Small::new());
-        let subject = Subject::new();
-        let mut recorder = record(&small.path(name), &["--flush", "200ms"], &subject.command());
+        let dir = tempfile::tempdir().unwrap();
+        let (small, subject) = (dir.path().join("small"), Subject::new());
+        let _disk = SmallDisk::mount(small.clone());
+        let mut recorder = record(&small.join(name), &["--flush", "200ms"], &subject.command());
         subject.pid();
         let objects = objects_of(recorder.pid());
         assert!(!objects.programs.is_empty());
-        small.fill();
+        let error = fs::write(small.join("fill"), vec![0; 2 << 20]).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
         let line = recorder.wait_for_line("no space left on the disk");
         let pid = format!("the command (pid {}) runs on", subject.pid());
         assert!(line.contains(&pid), "{line}");
@@ -127,7 +96,7 @@ fn a_recording_whose_time_is_over_waits_for_the_command() {
     // The first SIGINT is that of a terminal, which sends it to both: the command may need time to
     // end.
     recorder.signal(Signal::INT);
-    sleep(Duration::from_millis(300));
+    watch_for(Duration::from_millis(300));
     assert!(subject.is_running() && recorder.is_running());
     subject.let_it_end();
     assert_passed_on(&recorder.wait(), 7);
@@ -151,7 +120,7 @@ fn the_command_is_ended_where_that_is_asked_for() {
     let subject = Subject::new();
     let mut recorder = record(&file, &options, &subject.stubborn());
     recorder.wait_for_line("waiting for the command");
-    wait_for("a SIGTERM", || (subject.heard_signals() == "TERM\n").then_some(()));
+    wait_until("a SIGTERM", || subject.heard_signals() == "TERM\n");
     recorder.signal(Signal::TERM);
     let (code, stderr) = recorder.wait();
     assert!(code == Some(0) || code == Some(1), "{stderr}");
@@ -188,7 +157,7 @@ fn sigterm_and_sighup_end_the_recording_and_leave_the_command() {
     for signal in ending_signals() {
         let dir = tempfile::tempdir().unwrap();
         let (file, subject) = (dir.path().join("run.parquet"), Subject::new());
-        let recorder = record(&file, &[], &subject.command());
+        let mut recorder = record(&file, &[], &subject.command());
         subject.pid();
         recorder.signal(signal);
         let (code, stderr) = recorder.wait();
@@ -207,8 +176,8 @@ fn sigterm_and_sighup_end_the_recording_and_leave_the_command() {
 fn a_sighup_that_is_ignored_at_the_start_stays_ignored() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().join("run.parquet");
-    for program in [&["record", "-p", "host", "-o", out.to_str().unwrap()][..], &["stat"]] {
+    let file = dir.path().join("run.parquet");
+    for program in [&["record", "-p", "host", "-o", file.to_str().unwrap()][..], &["stat"]] {
         let mut nohup = Command::new("sh");
         nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh", crate::PROGRAM]);
         let subject = Subject::new();
@@ -219,7 +188,7 @@ fn a_sighup_that_is_ignored_at_the_start_stays_ignored() {
             assert!(has("SigIgn") && !has("SigCgt"), "{program:?}");
         }
         child.signal(Signal::HUP);
-        sleep(Duration::from_millis(300));
+        watch_for(Duration::from_millis(300));
         assert!(child.is_running(), "{program:?}");
         subject.let_it_end();
         assert_passed_on(&child.wait(), 7);
@@ -244,10 +213,10 @@ fn a_closed_terminal_leaves_a_file_that_is_finished() {
     let terminal = Measurement::start(&mut terminal);
     let partial = dir.path().join("run.parquet.partial");
     // The lock and the first segment, which is empty, exist from the start.
-    let sealed = || Some(fs::read_dir(&partial).ok()?.count()).filter(|files| *files > 2);
-    wait_for("sealed rows", sealed);
+    let has_sealed = || fs::read_dir(&partial).is_ok_and(|files| files.count() > 2);
+    wait_until("sealed rows", has_sealed);
     drop(terminal);
-    wait_for("the finished file", || (file.exists() && !partial.exists()).then_some(()));
+    wait_until("the finished file", || file.exists() && !partial.exists());
     assert_checked(&file);
 }
 
@@ -281,18 +250,18 @@ fn assert_fate(
     }
     let (heard, code) = match fate {
         Fate::Left => {
-            wait_for(&label, || (!child.is_running()).then_some(()));
+            wait_until(&label, || !child.is_running());
             assert!(subject.is_running(), "{label}");
             ("", None)
         }
         Fate::WaitedFor(code) => {
             // Time for the program to do something else, such as to end.
-            sleep(Duration::from_millis(800));
+            watch_for(Duration::from_millis(800));
             assert!(child.is_running(), "{label}");
             ("", Some(code))
         }
         Fate::Terminated(code) => {
-            wait_for(&label, || (subject.heard_signals() == "TERM\n").then_some(()));
+            wait_until(&label, || subject.heard_signals() == "TERM\n");
             ("TERM\n", Some(code))
         }
     };
@@ -364,10 +333,10 @@ fn counts_that_cannot_be_written_leave_the_command_running() {
 #[test]
 fn a_reader_that_has_gone_ends_the_intervals_and_not_the_command() {
     let _machine = root_or_skip!();
-    for more in [&[][..], &["--for-each-cgroup", "/"]] {
+    for options in [&[][..], &["--for-each-cgroup", "/"]] {
         let subject = Subject::new();
         let mut stat = uncore_trace();
-        stat.args(["stat", "-e", "page-faults", "-I", "100", "-o", "-"]).args(more).arg("--");
+        stat.args(["stat", "-e", "page-faults", "-I", "100", "-o", "-"]).args(options).arg("--");
         let mut stat = Measurement::start(stat.args(subject.command()));
         let mut stdout = stat.stdout();
         stdout.read_exact(&mut [0; 10]).unwrap();

@@ -118,6 +118,7 @@ mod unreadable;
 mod upload;
 mod vendor;
 mod verifier;
+mod wait;
 mod witness;
 
 /// The program under test.

@@ -22,9 +22,9 @@ use uncore_trace::tables::reader::OpenTable;
 
 use crate::command::{Answer, NOBODY, Place};
 use crate::harness::recorder::Recorder;
-use crate::harness::subject::wait_for;
 use crate::harness::{self, assert_checked, mono_ns, rows, run, run_ok};
 use crate::skip::skip;
+use crate::wait::wait_for;
 
 /// Locks the machine, and makes a network namespace for this test's thread and its children; `None`
 /// if the test is skipped.
@@ -206,7 +206,7 @@ fn all_recordings_are_marked_or_the_one_that_is_named() {
     // A span that is open in one recording is not open in the other.
     mark(["span", "--begin", "--pid", &pids[0].to_string()]).ok();
     let end = mark(["span", "--end"]);
-    assert!(end.code == 0 && end.err.contains("warning: the mark was not taken by"), "{end:?}");
+    assert!(end.code == 0 && end.err.contains("warning: the mark was not accepted by"), "{end:?}");
     let [first, second] = recorders;
     stop(first);
     stop(second);
@@ -300,7 +300,7 @@ fn a_stream_has_no_place_for_marks() {
         let line = mark(["x"]).refused();
         (!line.contains("nothing is recorded")).then_some(line)
     });
-    assert!(line.contains("a stream, which has no place for marks"), "{line}");
+    assert!(line.contains("a stream, which cannot have marks"), "{line}");
     stream.signal(Signal::TERM);
     let (code, stderr) = stream.wait();
     assert!(matches!(code, Some(0 | 1)), "{stderr}");

@@ -87,9 +87,9 @@ fn each_cpu_that_a_counter_sees_has_a_witness() {
     let note = plan.notes.iter().find(|note| note.contains(STAND_IN)).unwrap();
     assert_eq!(
         note,
-        "witness armv8_pmuv3_0/inst_retired/ of counters 0,3,6,9 is read at every context switch on \
-         CPU 0-3; it does not count write-backs, prefetches; --method residency or regression goes \
-         without"
+        "witness armv8_pmuv3_0/inst_retired/ of counters 0,3,6,9 is read at every context switch \
+         on CPU 0-3; it does not count write-backs, prefetches; --method residency or regression \
+         needs none"
     );
     assert!(plan.render_plan().contains(note));
     let deserialized: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
@@ -214,7 +214,7 @@ fn a_witness_that_does_not_exist_is_a_note_or_an_error() {
     let refused = planned(&["mem"], &[], WitnessDemand::Surely, "absent").unwrap_err();
     assert_eq!(refused, format!("--method misses: {why}; choose --method regression"));
     let refused = planned(&["pcie"], &[], WitnessDemand::Surely, STAND_IN).unwrap_err();
-    assert!(refused.starts_with("--method misses divides what CPUs cause"), "{refused}");
+    assert!(refused.starts_with("--method misses divides traffic of CPUs"), "{refused}");
 }
 
 /// The witness on CPUs of this processor, whose core PMU has only `cache-misses` in sysfs.

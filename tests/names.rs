@@ -5,12 +5,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{assert_checked, root_or_skip, rows, run_ok};
+use crate::wait::pace;
 
 /// Prints the pid of each process it makes.
 const FORKS: &str = "for i in $(seq 2000); do /bin/true & echo $!; wait $!; done";
@@ -20,8 +20,8 @@ fn two_thousand_short_processes_all_have_names() {
     let _machine = root_or_skip!();
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
-    let out = run.to_str().unwrap();
-    let printed = run_ok(["record", "-q", "-p", "host", "-o", out, "--", "sh", "-c", FORKS]);
+    let path = run.to_str().unwrap();
+    let printed = run_ok(["record", "-q", "-p", "host", "-o", path, "--", "sh", "-c", FORKS]);
     let pids: BTreeSet<i32> = printed.lines().map(|line| line.parse().unwrap()).collect();
     assert!(pids.len() > 1900, "{} pids", pids.len());
     let tasks = rows::read_tasks(&run);
@@ -55,8 +55,8 @@ fn a_task_that_ran_at_the_end_and_exited_has_its_time() {
     for _ in 0..12 {
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("run/");
-        let out = run.to_str().unwrap();
-        run_ok(["record", "-q", "-p", "host", "--io", "--duration", "0.2s", "-o", out]);
+        let path = run.to_str().unwrap();
+        run_ok(["record", "-q", "-p", "host", "--io", "--duration", "0.2s", "-o", path]);
         assert_checked(&run);
     }
 }
@@ -68,7 +68,7 @@ fn write_for(length: Duration, dir: &std::path::Path) {
         let mut file = fs::File::create(dir.join("data")).unwrap();
         file.write_all(&vec![1; 1 << 16]).unwrap();
         file.sync_all().unwrap();
-        sleep(Duration::from_millis(5));
+        pace(Duration::from_millis(5));
     }
 }
 

@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use rustix::fs::{FileType, Mode, makedev, mknodat};
 use uncore_trace::schema::{SCHEMA_VERSION, metadata};
@@ -17,10 +15,9 @@ use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 use crate::command::{Answer, Place};
 use crate::harness::recorder::Recorder;
+use crate::harness::subject::Measurement;
 use crate::harness::{need, root_or_skip, rows};
-
-/// Longer than any step takes on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+use crate::wait::wait_or_explain;
 
 /// A dataset without rows, made without the kernel.
 fn empty_dataset(path: &Path) {
@@ -93,45 +90,13 @@ fn attribute_replaces_the_timeline_of_its_recording() {
     assert!(checked.out.contains("row group 0 (rows 0 to "), "{checked:?}");
 }
 
-/// A recorder that runs until it is ended; removed on drop.
-struct Running(Child);
-
-impl Running {
-    /// Starts `record -p host ARGS` and waits for the first rows on disk, in `partial`.
-    fn start(place: &Place, args: &[&str], partial: &str) -> Self {
-        let args = [&["record", "-p", "host", "--flush", "100ms"], args].concat();
-        let mut command = place.tool(args);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let running = Self(child);
-        let begin = Instant::now();
-        while !place.path(partial).join("000001-000001.parquet").exists() {
-            assert!(begin.elapsed() < PATIENCE, "it records nothing");
-            sleep(Duration::from_millis(5));
-        }
-        running
-    }
-
-    /// Waits for its end.
-    fn ended(mut self) -> Answer {
-        let begin = Instant::now();
-        while self.0.try_wait().unwrap().is_none() {
-            assert!(begin.elapsed() < PATIENCE, "it does not end");
-            sleep(Duration::from_millis(5));
-        }
-        let mut stderr = self.0.stderr.take().unwrap();
-        let mut err = String::new();
-        std::io::Read::read_to_string(&mut stderr, &mut err).unwrap();
-        let code = self.0.wait().unwrap().code().unwrap_or(-1);
-        Answer { code, out: String::new(), err }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended already.
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
+/// Starts `record -p host ARGS` and waits for the first rows on disk, in `partial`.
+fn start_recorder(place: &Place, args: &[&str], partial: &str) -> Measurement {
+    let args = [&["record", "-p", "host", "--flush", "100ms"], args].concat();
+    let recorder = Measurement::start(&mut place.tool(args));
+    let segment = place.path(partial).join("000001-000001.parquet");
+    wait_or_explain("the first rows", || segment.exists().then_some(()), || recorder.stderr_text());
+    recorder
 }
 
 /// The second recorder used to advise removing the directory to which the first was writing.
@@ -142,8 +107,8 @@ fn a_live_recording_is_reported_as_live() {
     for (output, partial) in
         [("run.parquet", "run.parquet.partial"), ("run/", "run/readings.parquet.partial")]
     {
-        let running = Running::start(&place, &["-o", output], partial);
-        let writer = format!("is being recorded now (process {})", running.0.id());
+        let recorder = start_recorder(&place, &["-o", output], partial);
+        let writer = format!("is being recorded now (process {})", recorder.pid());
         for typed in [
             format!("record -p host -o {output} -- true"),
             format!("record -p host -o {output} --force -- true"),
@@ -153,7 +118,7 @@ fn a_live_recording_is_reported_as_live() {
             assert!(line.contains(&writer) && line.contains(output), "{typed}: {line}");
             assert!(!line.contains("remove"), "{typed}: {line}");
         }
-        drop(running);
+        drop(recorder);
         let line = place.typed(&format!("record -p host -o {output} -- true")).refused();
         let repair = format!("`uncore-trace repair {output}`");
         assert!(line.contains("did not end") && line.contains(&repair), "{line}");
@@ -173,16 +138,16 @@ fn a_recorder_whose_segments_were_removed_reports_the_loss() {
         fs::rename(place.path(partial), place.path("away")).unwrap();
         fs::remove_dir_all(place.path("away")).unwrap();
     };
-    let running = Running::start(&place, &["-o", "run.parquet"], "run.parquet.partial");
+    let mut recorder = start_recorder(&place, &["-o", "run.parquet"], "run.parquet.partial");
     remove("run.parquet.partial");
-    let line = running.ended().err;
+    let line = recorder.wait().1;
     assert!(line.contains("run.parquet.partial was removed or replaced"), "{line}");
-    assert!(line.contains("all that was recorded is lost"), "{line}");
+    assert!(line.contains("the whole recording is lost"), "{line}");
     assert!(!line.contains("kept") && !line.contains("repair"), "{line}");
 
-    let running = Running::start(&place, &["-o", "run/"], "run/readings.parquet.partial");
+    let mut recorder = start_recorder(&place, &["-o", "run/"], "run/readings.parquet.partial");
     remove("run/readings.parquet.partial");
-    let line = running.ended().err;
+    let line = recorder.wait().1;
     assert!(line.contains("segments of readings are lost; to keep the rest"), "{line}");
     place.typed("repair run").ok();
     place.typed("report run").ok();
@@ -193,14 +158,14 @@ fn a_recorder_whose_segments_were_removed_reports_the_loss() {
 fn a_recorder_leaves_files_that_replaced_its_segments() {
     let _machine = root_or_skip!();
     let place = Place::new();
-    let running = Running::start(&place, &["-o", "run.parquet"], "run.parquet.partial");
+    let mut recorder = start_recorder(&place, &["-o", "run.parquet"], "run.parquet.partial");
     fs::rename(place.path("run.parquet.partial"), place.path("away")).unwrap();
     fs::create_dir(place.path("run.parquet.partial")).unwrap();
     fs::write(place.path("run.parquet.partial/kept"), "kept").unwrap();
-    let answer = running.ended();
-    assert!(answer.err.contains("was removed or replaced"), "{answer:?}");
-    let left: Vec<_> = fs::read_dir(place.path("run.parquet.partial")).unwrap().collect();
-    assert_eq!(left.len(), 1, "{left:?}");
+    let (_, stderr) = recorder.wait();
+    assert!(stderr.contains("was removed or replaced"), "{stderr}");
+    let entries: Vec<_> = fs::read_dir(place.path("run.parquet.partial")).unwrap().collect();
+    assert_eq!(entries.len(), 1, "{entries:?}");
 }
 
 /// `check` used to pass 15 of 150 recordings in which one byte had changed, and recordings without

@@ -127,7 +127,7 @@ fn get<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
 }
 
 fn number(row: &Row, name: &str) -> f64 {
-    get(row, name).unwrap().parse().unwrap_or_else(|_| panic!("{name} is no number: {row:?}"))
+    get(row, name).unwrap().parse().unwrap_or_else(|_| panic!("{name} is not a number: {row:?}"))
 }
 
 /// Values that do not depend on the length of a run: count / time running, and rate / count.

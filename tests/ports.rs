@@ -85,10 +85,10 @@ fn a_machine_without_ports_says_so() {
 #[test]
 fn ports_are_refused_for_counts_that_cpus_do_not_cause() {
     let error = planned(&captured("zen4-2s"), &["pcie"], &[]).unwrap_err();
-    assert!(error.starts_with("--witness ports divides what CPUs cause"), "{error}");
+    assert!(error.starts_with("--witness ports divides traffic of CPUs"), "{error}");
     let error =
         planned(&captured("zen4-2s"), &[], &["amd_l3/l3_lookup_state.l3_hit/"]).unwrap_err();
-    assert!(error.contains("nothing asked for counts more CPUs than a port"), "{error}");
+    assert!(error.contains("no selected counter counts more CPUs than a port"), "{error}");
 }
 
 /// A cache whose PMU cannot be read leaves its CPUs without a port.

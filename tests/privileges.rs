@@ -11,9 +11,10 @@ use std::process::Command;
 
 use crate::command::{Answer, NOBODY, Place};
 use crate::harness::recorder::Recorder;
-use crate::harness::subject::{Measurement, wait_for};
+use crate::harness::subject::Measurement;
 use crate::harness::{assert_checked, has_root, need, root_or_skip, run_ok};
 use crate::skip::skip;
+use crate::wait::{wait_for, wait_until};
 
 /// Bits of `include/uapi/linux/capability.h`.
 const DAC_OVERRIDE: u64 = 1 << 1;
@@ -120,7 +121,7 @@ fn two_capabilities_are_enough_to_record() {
     command.args(["record", "-p", "host", "-o", "more/"]);
     let recorder = Measurement::start(&mut command);
     let pid = recorder.pid().as_raw_nonzero().get() as u32;
-    wait_for("the recording", || output.path("more/fabric.parquet.partial").is_dir().then_some(()));
+    wait_until("the recording", || output.path("more/fabric.parquet.partial").is_dir());
     let all = confined(pid);
     assert_capabilities(&all, &[("uncore-trace", BPF | PERFMON), ("tables", 0)]);
 }

@@ -7,7 +7,6 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
 use std::process::Stdio;
-use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -15,6 +14,7 @@ use uncore_trace::schema::fabric;
 
 use crate::harness::recorder::Recorder;
 use crate::harness::{python, readers, root_or_skip, run_ok, text, uncore_trace};
+use crate::wait::run_for;
 
 /// Value and rows by event, owner and key.
 type Sums = BTreeMap<(String, String, String), (f64, u64)>;
@@ -59,7 +59,7 @@ fn duckdb_and_pandas_read_the_numbers_of_report() {
     for name in ["run.parquet", "run/"] {
         let output = dir.path().join(name);
         let recorder = Recorder::start(&output, &["-p", "host"]);
-        sleep(Duration::from_millis(1500));
+        run_for(Duration::from_millis(1500));
         recorder.stop();
         let ours = reported(&output);
         // A busy machine has no idle rows.

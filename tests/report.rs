@@ -201,9 +201,9 @@ fn an_empty_selection_is_refused_with_the_known_names() {
     let sample = sample.to_str().unwrap();
     for (options, words) in [
         (["--event", "nope"], "matches \"nope\"; there are context-switches, cpu-clock, "),
-        (["--event", "[a"], "--event \"[a\" is no pattern"),
+        (["--event", "[a"], "--event \"[a\" is not a pattern"),
         (["--cgroup", "/sam"], "in the cgroup \"/sam\"; there are /sample/backup, "),
-        (["--cgroup=/sample", "--by=pmu"], "lines by pmu have none: use --by cgroup"),
+        (["--cgroup=/sample", "--by=pmu"], "lines of --by pmu have no owner: use --by cgroup"),
     ] {
         let output = run([&["report", sample], &options[..]].concat());
         assert_eq!(output.status.code(), Some(2));

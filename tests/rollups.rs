@@ -131,7 +131,7 @@ fn questions_that_a_roll_up_cannot_answer_are_refused_in_one_line() {
     let place = place();
     for (args, says) in [
         (&["report", "rollups", "--by", "pid"][..], "has no processes: use --by cgroup"),
-        (&["report", "rollups", "--latency"], "is a roll-up, which does not keep latencies"),
+        (&["report", "rollups", "--latency"], "is a roll-up, which has no latencies"),
         (&["diff", "rollups", "one", "--by", "pid"], "has no processes: use --by cgroup"),
         (&["export", "rollups", "--csv", "-", "--table", "runtime"], "has no table runtime"),
         (&["rollup", "rollups", "-o", "more"], "is a roll-up, not a recording"),
@@ -183,9 +183,9 @@ fn a_file_where_it_does_not_belong_fails_the_check_and_is_left_out_of_reports() 
     let above = hour.join("_1.parquet");
     std::fs::remove_file(&other_file).unwrap();
     for (to, says) in [
-        (&copied, "it is of the host one, and lies in host=two"),
+        (&copied, "it is of the host one, but is in host=two"),
         (&moved, "outside of its hour"),
-        (&foreign, "it is of the cluster lab, and lies in cluster=other"),
+        (&foreign, "it is of the cluster lab, but is in cluster=other"),
         (&above, "it is not at cluster=C/date=YYYY-MM-DD/hour=HH/host=NAME/BOOT_SECOND.parquet"),
     ] {
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::thread::sleep;
 use std::time::Duration;
 
 use crate::harness::cgroup::Cgroup;
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{assert_checked, best_of_three, mono_ns, or_skip, root_or_skip, rows};
+use crate::wait::run_for;
 
 /// The last CPU, because the first one has most of the interrupts.
 fn last_cpu() -> usize {
@@ -27,18 +27,15 @@ fn value(shares: &[rows::ShareRow], event: &str, cpu: usize, cgroup: &Cgroup) ->
     mine.filter_map(|share| share.value).sum()
 }
 
-/// The begin of the first window and the end of the last are only known from the file, so the test
-/// must act well inside of that time.
-fn settle() {
-    sleep(Duration::from_millis(100));
-}
+/// CPU time of a spinner in its cgroup before a recording.
+const SETTLED: Duration = Duration::from_millis(20);
 
 /// Difference of the shares of two cgroups on a CPU from 75 to 25, in percent.
 fn off_weights(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.parquet");
     let recorder = Recorder::start(&file, &["-p", "host"]);
-    sleep(Duration::from_secs(5));
+    run_for(Duration::from_secs(5));
     recorder.stop();
     let shares = rows::read_shares(&file);
     assert!(value(&shares, "cpu-clock", cpu, a) > 1e9, "the spinners ran for seconds");
@@ -56,7 +53,10 @@ fn weights_of_75_to_25_are_shares_of_75_to_25() {
     let spinners = [Load::spin(cpu), Load::spin(cpu)];
     a.add_process(spinners[0].pid());
     b.add_process(spinners[1].pid());
-    settle();
+    // Both run in their cgroups.
+    for spinner in &spinners {
+        spinner.run_for(SETTLED);
+    }
     let off = best_of_three(2.0, || off_weights(cpu, [&a, &b]));
     assert!(off <= 2.0, "off by {off:.2} %");
     drop(spinners);
@@ -71,7 +71,7 @@ const HALF: Duration = Duration::from_secs(1);
 fn off_move(cpu: usize, [a, b]: [&Cgroup; 2]) -> f64 {
     let spinner = Load::spin(cpu);
     a.add_process(spinner.pid());
-    settle();
+    spinner.run_for(SETTLED);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.parquet");
     let recorder = Recorder::start(&file, &["-p", "host"]);
@@ -124,7 +124,7 @@ fn a_task_that_is_moved_is_counted_where_it_was() {
 
 fn recorded_for(cgroup: &Cgroup, file: &Path) -> Vec<rows::ShareRow> {
     let recorder = Recorder::start(file, &["-p", "host", "--cgroup", &cgroup.path]);
-    sleep(Duration::from_secs(1));
+    run_for(Duration::from_secs(1));
     recorder.stop();
     assert_checked(file);
     rows::read_shares(file)
@@ -138,7 +138,9 @@ fn only_the_cgroup_that_was_asked_for_has_rows_of_its_own() {
     let spinners = [Load::spin(cpu), Load::spin(cpu)];
     requested.add_process(spinners[0].pid());
     unrequested.add_process(spinners[1].pid());
-    settle();
+    for spinner in &spinners {
+        spinner.run_for(SETTLED);
+    }
     let dir = tempfile::tempdir().unwrap();
     let shares = recorded_for(&requested, &dir.path().join("run.parquet"));
     let mut other_task_rows: BTreeMap<(i64, i32, &str), usize> = BTreeMap::new();

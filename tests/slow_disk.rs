@@ -7,7 +7,6 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -16,6 +15,7 @@ use uncore_trace::schema::metadata;
 use crate::faults::assert_told;
 use crate::harness::recorder::{Recorder, WORKLOAD};
 use crate::harness::{assert_checked, mono_ns, need, or_skip, root_or_skip, rows};
+use crate::wait::hold_for;
 
 /// How long a disk does not respond.
 const STILL: Duration = Duration::from_secs(3);
@@ -93,11 +93,11 @@ fn a_frozen_disk_loses_no_data() {
     let output = disk.path().join("run/");
     let mut recorder = Recorder::start(&output, &OPTIONS);
     let start = mono_ns() + 100_000_000;
-    sleep(Duration::from_millis(500));
+    rows::wait_for_window_after(&output, start);
     let frozen = or_skip!(disk.freeze());
-    sleep(STILL);
+    hold_for(STILL);
     drop(frozen);
-    sleep(Duration::from_millis(500));
+    rows::wait_for_window_after(&output, mono_ns());
     // Also while it waits for its last files.
     let objects = recorder.objects();
     let frozen = or_skip!(disk.freeze());
@@ -138,7 +138,7 @@ fn a_sync_that_takes_seconds_loses_nothing() {
     let env = [("LD_PRELOAD", library.as_os_str())];
     let mut recorder = Recorder::with_env(&output, &OPTIONS, WORKLOAD, &env);
     let start = mono_ns() + 100_000_000;
-    sleep(Duration::from_millis(500));
+    rows::wait_for_window_after(&output, start);
     let objects = recorder.objects();
     let end = mono_ns();
     recorder.signal(Signal::TERM);

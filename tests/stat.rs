@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,8 +16,9 @@ use serde_json::Value;
 use crate::command::{Answer, Place};
 use crate::harness::cgroup::Cgroup;
 use crate::harness::load::Load;
-use crate::harness::subject::ending_signals;
+use crate::harness::subject::{ending_signals, wait_until_handled};
 use crate::harness::{need, or_skip, root_or_skip, uncore_trace};
+use crate::wait::run_for;
 
 /// A load with a number of page faults that other programs do not reach.
 const FAULTS: &str = "dd if=/dev/zero of=/dev/null bs=64M count=4";
@@ -39,7 +39,7 @@ fn objects(text: &str) -> Vec<Value> {
 }
 
 fn number(text: &str) -> f64 {
-    text.parse().unwrap_or_else(|_| panic!("{text:?} is no number"))
+    text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
 }
 
 #[test]
@@ -83,22 +83,6 @@ fn stat_ends_after_its_intervals_or_its_time() {
     }
 }
 
-/// Waits until a process handles SIGINT and SIGTERM, which the tool does when it begins to count;
-/// the time that it needs to find PMUs before depends on the machine.
-fn assert_catches_signals(pid: u32) {
-    let caught = || {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-        u64::from_str_radix(mask.trim(), 16).unwrap()
-    };
-    let ending_signals = [Signal::INT, Signal::TERM].map(|signal| 1 << (signal.as_raw() - 1));
-    let begin = Instant::now();
-    while ending_signals.iter().any(|bit: &u64| caught() & bit == 0) {
-        assert!(begin.elapsed() < Duration::from_secs(30), "it does not handle signals");
-        sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn a_signal_prints_the_counts_so_far() {
     let _machine = root_or_skip!();
@@ -108,8 +92,9 @@ fn a_signal_prints_the_counts_so_far() {
             let mut tool = uncore_trace();
             tool.args(["stat", "-x,", "-e", "page-faults"]).args(command);
             let child = tool.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-            assert_catches_signals(child.id());
-            sleep(Duration::from_millis(400));
+            // The tool does when it begins to count.
+            wait_until_handled(child.id(), &[Signal::INT, Signal::TERM]);
+            run_for(Duration::from_millis(400));
             kill_process(Pid::from_child(&child), signal).unwrap();
             let answer = Answer::of(child.wait_with_output().unwrap());
             assert_eq!(answer.code, 0, "{answer:#?}");
@@ -240,10 +225,11 @@ fn another_process_says_when_to_count() {
     ask(&mut control, &mut ack, "ping\n");
     let mut time = Duration::ZERO;
     for _ in 0..2 {
-        sleep(Duration::from_millis(200));
+        // Not counted.
+        run_for(Duration::from_millis(200));
         let begin = Instant::now();
         ask(&mut control, &mut ack, "enable\n");
-        sleep(Duration::from_millis(100));
+        run_for(Duration::from_millis(100));
         ask(&mut control, &mut ack, "disable\n");
         time += begin.elapsed();
     }
@@ -272,7 +258,6 @@ fn orders_are_obeyed_during_the_delay() {
         let child = tool.stdout(Stdio::piped()).spawn().unwrap();
         for order in orders {
             ask(&mut control, &mut ack, order);
-            sleep(Duration::from_millis(50));
         }
         let answer = Answer::of(child.wait_with_output().unwrap());
         assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());

@@ -1,5 +1,5 @@
-//! The modules of the library import in one direction: `src/lib.rs` declares them in groups, and
-//! each imports only modules of the groups before its own.
+//! The modules of the libraries import in one direction: each `lib.rs` declares its modules in
+//! groups, and each module imports only those of the groups before its own.
 
 mod names;
 
@@ -11,20 +11,31 @@ use std::{fs, io};
 const OF_VIEWS: [&str; 8] =
     ["schema", "tables", "terminal", "text", "table", "units", "clock", "view"];
 
-fn source() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+/// The sources of the libraries, of which each imports only those before it.
+fn library_sources() -> [PathBuf; 2] {
+    ["../uncore-trace-recording/src", "src"]
+        .map(|source| Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+}
+
+/// The path of a file or folder, below the sources of the library that has it.
+fn source_path(name: &str) -> PathBuf {
+    let mut paths = library_sources().map(|source| source.join(name)).into_iter();
+    paths.find(|path| path.exists()).unwrap_or_else(|| panic!("there is no {name}"))
 }
 
 /// The group of each module, in the order of their declarations.
 fn groups() -> io::Result<BTreeMap<String, usize>> {
     let mut groups = BTreeMap::new();
     let mut group = 0;
-    for line in fs::read_to_string(source().join("lib.rs"))?.lines() {
-        let declared = line.strip_prefix("pub mod ").or_else(|| line.strip_prefix("mod "));
-        match declared.and_then(|name| name.strip_suffix(';')) {
-            Some(name) => drop(groups.insert(name.to_owned(), group)),
-            None if line.is_empty() => group += 1,
-            None => {}
+    for source in library_sources() {
+        group += 1;
+        for line in fs::read_to_string(source.join("lib.rs"))?.lines() {
+            let declared = line.strip_prefix("pub mod ").or_else(|| line.strip_prefix("mod "));
+            match declared.and_then(|name| name.strip_suffix(';')) {
+                Some(name) => drop(groups.insert(name.to_owned(), group)),
+                None if line.is_empty() => group += 1,
+                None => {}
+            }
         }
     }
     Ok(groups)
@@ -75,10 +86,14 @@ fn each_module_imports_only_what_is_declared_before_it() {
     let groups = groups().unwrap();
     assert!(groups.len() > 20, "{groups:?}");
     let mut paths = Vec::new();
-    files(&source(), &mut paths).unwrap();
+    for source in library_sources() {
+        files(&source, &mut paths).unwrap();
+    }
     let mut backward = Vec::new();
     for path in paths {
-        let relative = path.strip_prefix(source()).unwrap();
+        let below_source = |source: &PathBuf| path.strip_prefix(source).ok();
+        let sources = library_sources();
+        let relative = sources.iter().find_map(below_source).unwrap();
         let first = relative.components().next().unwrap().as_os_str().to_string_lossy();
         let module = first.trim_end_matches(".rs");
         let Some(own) = groups.get(module) else {
@@ -102,7 +117,7 @@ type ModulePath = Vec<String>;
 /// The modules of a folder, and which of them each imports. A module also imports those that it
 /// declares.
 fn imports_within(folder: &str) -> io::Result<BTreeMap<ModulePath, BTreeSet<ModulePath>>> {
-    let root = source().join(folder);
+    let root = source_path(folder);
     let mut paths = Vec::new();
     files(&root, &mut paths)?;
     let module_of = |path: &PathBuf| {
@@ -215,7 +230,7 @@ const OF_TABLES: [(&str, &[&str]); 4] = [
 fn groups_of_tables() -> io::Result<BTreeMap<String, String>> {
     let mut groups = BTreeMap::new();
     let mut group = "";
-    let text = fs::read_to_string(source().join("tables/mod.rs"))?;
+    let text = fs::read_to_string(source_path("tables/mod.rs"))?;
     for line in text.lines() {
         if let Some(heading) = line.strip_prefix("// ") {
             group = heading.trim_end_matches('.');
@@ -257,7 +272,12 @@ fn readers_of_tables_import_no_writers_and_writers_no_readers() {
 #[test]
 fn each_import_list_is_of_one_module() {
     let mut paths = Vec::new();
-    for dir in ["src", "../tests", "../xtask/src", "../uncore-trace-common/src"] {
+    for source in library_sources() {
+        files(&source, &mut paths).unwrap();
+    }
+    for dir in
+        ["../tests", "../xtask/src", "../uncore-trace-upload/src", "../uncore-trace-common/src"]
+    {
         files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dir), &mut paths).unwrap();
     }
     assert!(paths.len() > 200, "{}", paths.len());
@@ -281,11 +301,37 @@ fn each_import_list_is_of_one_module() {
     assert!(wrong.is_empty(), "one line for each module:\n{}", wrong.join("\n"));
 }
 
+/// A test that sleeps until something has probably happened fails on a busy machine, and wastes
+/// time on others: `tests/wait.rs` waits for events, and names the reasons for which time passes.
+#[test]
+fn tests_wait_for_events_and_do_not_sleep() {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut integration_tests = Vec::new();
+    files(&workspace.join("tests"), &mut integration_tests).unwrap();
+    integration_tests.retain(|path| !path.ends_with("tests/wait.rs"));
+    assert!(integration_tests.len() > 100, "{}", integration_tests.len());
+    let mut sources = Vec::new();
+    for dir in ["uncore-trace/src", "uncore-trace-upload/src", "xtask/src"] {
+        files(&workspace.join(dir), &mut sources).unwrap();
+    }
+    let sleeps = |code: &str| {
+        let mut imports = code.lines().filter(|line| line.starts_with("use std::thread"));
+        imports.any(|line| line.contains("sleep")) || code.contains(concat!("thread::", "sleep("))
+    };
+    let read = |path: &PathBuf| fs::read_to_string(path).unwrap();
+    let mut wrong = integration_tests;
+    wrong.retain(|path| sleeps(&read(path)));
+    wrong.extend(sources.into_iter().filter(|path| {
+        read(path).split_once("\nmod tests {").is_some_and(|(_, unit_tests)| sleeps(unit_tests))
+    }));
+    assert!(wrong.is_empty(), "use tests/wait.rs: {wrong:?}");
+}
+
 /// Modules that read files which others write: of a machine, which may be a tree below `--root`, or
 /// in `/run`.
-const OF_THE_MACHINE: [&str; 12] = [
+const OF_THE_MACHINE: [&str; 13] = [
     "discover", "catalog", "plan", "open", "identity", "assemble", "doctor", "record", "stat",
-    "agent", "confine", "cmd",
+    "agent", "confine", "config", "cmd",
 ];
 
 /// Opening a FIFO to read it waits for ever, and a file may have any size. Directories and links
@@ -294,7 +340,7 @@ const OF_THE_MACHINE: [&str; 12] = [
 fn files_of_the_machine_are_read_within_bounds() {
     let mut paths = Vec::new();
     for stage in OF_THE_MACHINE {
-        files(&source().join(stage), &mut paths).unwrap();
+        files(&source_path(stage), &mut paths).unwrap();
     }
     let is_for_tests = |path: &PathBuf| {
         ["fake.rs", "document.rs", "manual.rs"].iter().any(|name| path.ends_with(name))
@@ -321,7 +367,25 @@ const HUBS: [&str; 3] = ["record/recorder.rs", "assemble/mod.rs", "attribute/att
 #[test]
 fn hubs_do_not_grow_with_features() {
     for hub in HUBS {
-        let lines = fs::read_to_string(source().join(hub)).unwrap().lines().count();
+        let lines = fs::read_to_string(source_path(hub)).unwrap().lines().count();
         assert!(lines <= 350, "{hub} has {lines} lines: CONTRIBUTING.md says how to add a feature");
     }
+}
+
+/// The upload has a network and no privileges: code that could use BPF must not be in it.
+#[test]
+fn a_program_that_reads_recordings_links_no_bpf() {
+    let dependencies = |package: &str| -> BTreeSet<String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let manifest = fs::read_to_string(root.join(package).join("Cargo.toml")).unwrap();
+        let manifest: toml::Table = manifest.parse().unwrap();
+        manifest["dependencies"].as_table().unwrap().keys().cloned().collect()
+    };
+    let own = |names: &BTreeSet<String>| -> Vec<String> {
+        names.iter().filter(|name| name.starts_with("uncore-trace")).cloned().collect()
+    };
+    assert_eq!(own(&dependencies("uncore-trace-upload")), ["uncore-trace-recording"]);
+    let recording = dependencies("uncore-trace-recording");
+    assert!(own(&recording).is_empty(), "{recording:?}");
+    assert!(!recording.iter().any(|name| name.starts_with("aya")), "{recording:?}");
 }

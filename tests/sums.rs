@@ -8,7 +8,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::sleep;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -16,13 +15,14 @@ use tempfile::TempDir;
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{self, assert_checked, python, root_or_skip, rows};
+use crate::wait::run_for;
 
 /// Records for two seconds under this load.
 fn under(load: Load, name: &str, options: &[&str]) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join(name);
     let recorder = Recorder::start(&output, options);
-    sleep(Duration::from_secs(2));
+    run_for(Duration::from_secs(2));
     // A recorder without optimization can read the rest after the load has ended.
     drop(load);
     recorder.stop();
@@ -92,7 +92,7 @@ fn context_switches_are_those_of_the_kernel() {
     let file = dir.path().join("run.parquet");
     let outer = switches();
     let recorder = Recorder::start(&file, &["-p", "host"]);
-    sleep(Duration::from_millis(5));
+    recorder.wait_for_first_window();
     let inner = switches();
     let bench = Command::new("perf").args(["bench", "sched", "pipe", "-l", "500000"]).output();
     assert!(bench.unwrap().status.success());

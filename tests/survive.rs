@@ -7,35 +7,28 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
-use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use uncore_trace::schema::metadata;
 
 use rustix::process::Signal;
 
+use crate::faults::Random;
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{
     assert_checked, best_of_three, need, python, readers, root_or_skip, rows, run_ok,
 };
 use crate::sums::conserved;
+use crate::wait::{pass_until_moment, run_for};
 
 /// The default of `--flush`, ns.
 const FLUSH_NS: f64 = 2e9;
 
-/// Lifetimes in ms of `count` recorders, from the clock: different in every run.
+/// Lifetimes in ms of `count` recorders: different in every run.
 fn moments(count: u64) -> Vec<u64> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    let mut state = now.as_nanos() as u64 | 1;
-    let mut next = || {
-        // Marsaglia's xorshift64.
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    (0..count).map(|index| 800 * index + next() % 800).collect()
+    let mut random = Random::new();
+    (0..count).map(|index| 800 * index + random.below(800)).collect()
 }
 
 /// Records for this time, kills, repairs and checks; returns how much time is lost, ns.
@@ -43,7 +36,7 @@ fn killed_after(millis: u64, output: &Path, python: &Path) -> f64 {
     let mut recorder = Recorder::start(output, &["-p", "host"]);
     let objects = recorder.objects();
     assert!(!objects.programs.is_empty() && !objects.maps.is_empty(), "{objects:?}");
-    sleep(Duration::from_millis(millis));
+    pass_until_moment(Duration::from_millis(millis));
     let died = recorder.kill();
     // Its command still runs, and must hold none of its objects.
     objects.assert_gone();
@@ -94,17 +87,7 @@ fn a_killed_file_has_the_losses_before_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("run.parquet");
     let mut recorder = Recorder::start(&output, &["-p", "host", "--flush", "200ms"]);
-    let partial = dir.path().join("run.parquet.partial");
-    let segments = || {
-        let names = partial.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
-        names.filter(|name| name.as_encoded_bytes().ends_with(b".parquet")).count()
-    };
-    let begin = Instant::now();
-    // The first segment is empty, and made before anything is recorded.
-    while segments() < 2 {
-        assert!(begin.elapsed() < Duration::from_mins(1), "nothing was flushed");
-        sleep(Duration::from_millis(10));
-    }
+    rows::wait_for_window_after(&output, recorder.started_ns);
     recorder.kill();
     run_ok([OsStr::new("repair"), output.as_os_str()]);
     for key in [metadata::LOSS, metadata::LOSS_FIRST] {
@@ -131,7 +114,7 @@ fn a_flooded_recorder_ends_at_a_signal() {
     let load = Load::hackbench();
     let exact = ["-p", "host", "--sample-on", "sched", "--min-gap", "0", "--buffer", "1"];
     let mut recorder = Recorder::start(&run, &exact);
-    sleep(Duration::from_secs(3));
+    run_for(Duration::from_secs(3));
     let held = recorder.status_kib("RssAnon");
     recorder.signal(Signal::TERM);
     let ended = recorder.wait();

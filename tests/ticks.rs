@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::thread::sleep;
 use std::time::Duration;
 
 use crate::harness::load::Load;
 use crate::harness::{self, root_or_skip, rows, run, text};
+use crate::wait::run_for;
 
 /// Parameters of a phase. The rings are large enough for a recorder without optimization under
 /// hackbench, because this test is about timers.
@@ -156,7 +156,7 @@ fn missed_by_all(tick_ns: i64) -> f64 {
     for sleeper in &mut sleepers {
         assert_eq!(sleeper.read_line(), "ready");
     }
-    sleep(WATCHED);
+    run_for(WATCHED);
     let missed_fractions = sleepers.iter_mut().map(|sleeper| {
         sleeper.write_line("end");
         sleeper.read_line().parse::<f64>().unwrap()

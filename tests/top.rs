@@ -5,13 +5,10 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::harness::load::Load;
-use crate::harness::{root_or_skip, run, run_ok, text};
-
-/// Longest wait for a screen.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::harness::{root_or_skip, rows, run, run_ok, text};
+use crate::wait::{wait_for, wait_or_explain};
 
 /// A terminal with a shell.
 struct Tmux {
@@ -61,20 +58,23 @@ impl Tmux {
     }
 
     /// Waits for a screen with a property; returns it.
-    fn wait(&self, awaited: &str, is: impl Fn(&str) -> bool) -> String {
-        let begin = Instant::now();
-        loop {
-            let picture = self.picture();
-            if is(&picture) {
-                return picture;
-            }
-            assert!(begin.elapsed() < PATIENCE, "no {awaited}:\n{picture}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+    fn wait(&self, awaited: &str, is_awaited: impl Fn(&str) -> bool) -> String {
+        let look = || Some(self.picture()).filter(|picture| is_awaited(picture));
+        wait_or_explain(awaited, look, || self.picture())
     }
 
     fn wait_for(&self, text: &str) -> String {
         self.wait(text, |picture| picture.contains(text))
+    }
+
+    /// The recordings in its directory, also those that go on.
+    fn saved_recordings(&self) -> Vec<PathBuf> {
+        let paths = std::fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        let recording = |path: PathBuf| {
+            let name = path.to_str()?.trim_end_matches(".partial").to_owned();
+            name.ends_with(".parquet").then(|| name.into())
+        };
+        paths.filter_map(recording).collect()
     }
 
     /// Waits until the shell has the terminal again, as it was before.
@@ -119,7 +119,8 @@ fn keys_lead_from_the_picture_to_processes_and_a_recording() {
     tmux.wait_for("Enter         processes");
     tmux.keys(&["x", "r"]);
     tmux.wait_for("recording to");
-    std::thread::sleep(Duration::from_secs(2));
+    let recording = wait_for("the recording", || tmux.saved_recordings().pop());
+    rows::wait_for_window_after(&recording, 0);
     tmux.keys(&["r"]);
     tmux.wait_for(" rows in uncore-trace-");
     tmux.keys(&["p"]);
@@ -128,12 +129,8 @@ fn keys_lead_from_the_picture_to_processes_and_a_recording() {
     tmux.wait("filter", |picture| !picture.contains("(idle)") && !picture.contains("PAUSED"));
     tmux.keys(&["Escape", "q"]);
     tmux.wait_for_shell();
-    let saved = std::fs::read_dir(tmux.dir.path()).unwrap().flatten().map(|entry| entry.path());
-    let saved: Vec<PathBuf> = saved
-        .filter(|path| path.extension().is_some_and(|extension| extension == "parquet"))
-        .collect();
-    let [saved] = saved.as_slice() else { panic!("{saved:?}") };
-    let report = run_ok(["report", saved.to_str().unwrap(), "--by", "pid"]);
+    assert_eq!(tmux.saved_recordings(), std::slice::from_ref(&recording));
+    let report = run_ok(["report", recording.to_str().unwrap(), "--by", "pid"]);
     assert!(report.contains("cpu-clock"), "{report}");
 }
 

@@ -200,7 +200,7 @@ fn a_mistyped_filter_of_a_family_from_outside_is_named() {
     let notes: Vec<_> = plan.notes.iter().filter(|note| note.contains("filter")).collect();
     assert_eq!(
         notes,
-        ["my.toml: its default filter root_prot is not set, no PMU of it has such a term \
+        ["my.toml: its default filter root_prot is not set, because no PMU of it has such a term \
           (did you mean root_port?)"]
     );
 }

@@ -8,8 +8,6 @@ use std::os::unix::fs::{MetadataExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
 
 use rustix::fs::{XattrFlags, setxattr};
 use uncore_trace::discover::machine;
@@ -126,16 +124,15 @@ fn a_user_cannot_bill_their_time_to_another_pod() {
         let path = format!("{}/ci-runner.service/{fake}", tree.top.path);
         let run = dir.path().join(format!("{number}/"));
         let before = is_before.then(|| attack(&tree, fake));
-        let recorder = Recorder::start(&run, &["-p", "host"]);
+        let recorder = Recorder::start(&run, &["-p", "host", "--flush", "200ms"]);
         let tenant = before.unwrap_or_else(|| attack(&tree, fake));
-        sleep(Duration::from_secs(1));
+        rows::wait_for_rows(&run, "shares of the tenant", rows::read_shares, |shares| {
+            shares.iter().filter(|share| share.cgroup.as_ref() == Some(&path)).count() > 20
+        });
         recorder.stop();
         drop(tenant);
         assert_checked(&run);
         let shares = rows::read_shares(&run);
-        let tenant_shares =
-            shares.iter().filter(|share| share.cgroup.as_deref() == Some(path.as_str()));
-        assert!(tenant_shares.count() > 20);
         let named = |row: &rows::ShareRow| {
             row.pod.is_some() || row.container.is_some() || row.job.is_some()
         };
@@ -171,11 +168,14 @@ fn a_cgroup_that_is_named_as_trusted_is_believed() {
     let run = dir.path().join("run/");
     let tenant = attack(&tree, &format!("docker-{ID}.scope"));
     let own_cgroup = format!("{}/ci-runner.service", tree.top.path);
-    let recorder = Recorder::start(&run, &["-p", "host", "--trust-cgroup", &own_cgroup]);
-    sleep(Duration::from_millis(500));
+    let path = format!("{own_cgroup}/docker-{ID}.scope");
+    let options = ["-p", "host", "--flush", "200ms", "--trust-cgroup", &own_cgroup];
+    let recorder = Recorder::start(&run, &options);
+    rows::wait_for_row(&run, "a share of the tenant", rows::read_shares, |share| {
+        share.cgroup.as_ref() == Some(&path)
+    });
     recorder.stop();
     drop(tenant);
-    let path = format!("{own_cgroup}/docker-{ID}.scope");
     assert_eq!(rows::read_cgroups(&run)[&path].0.as_deref(), Some(&ID[..12]));
     assert!(rows::read_losses(&run).iter().all(|loss| loss.cause != "name_refused"));
 }

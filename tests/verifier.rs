@@ -59,7 +59,7 @@ fn no_program_stays_loaded_after_doctor() {
         || -> BTreeSet<u32> { loaded_programs().flatten().map(|program| program.id()).collect() };
     let before = ids();
     let text = run_ok(["doctor", "--verifier"]);
-    assert!(text.contains("takes all programs"), "{text}");
+    assert!(text.contains("accepts all programs"), "{text}");
     let own_programs = ["sched_switch", "softirq_entry"];
     let new: Vec<u32> = ids().difference(&before).copied().collect();
     let left = loaded_programs().flatten().filter(|program| new.contains(&program.id()));

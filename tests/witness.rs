@@ -8,7 +8,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -74,13 +73,13 @@ pub(crate) fn catalog(config: &str) -> Result<TempDir, String> {
 }
 
 /// Records with a catalog and a budget while `work` runs; returns the recorder's messages.
-fn record(run: &Path, catalog: &TempDir, budget: &str, work: impl FnOnce()) -> String {
+fn record(run: &Path, catalog: &TempDir, budget: &str, work: impl FnOnce(&mut Recorder)) -> String {
     let catalog = catalog.path().to_str().unwrap();
     let options = ["-e", "msr/tsc/", "--catalog", catalog, "--witness-budget", budget];
     // Without optimization the recorder is slow, and records must wait until a witness is dropped.
-    let slow = ["--tick", "10ms", "--buffer", "128"];
+    let slow = ["--tick", "10ms", "--buffer", "128", "--flush", "200ms"];
     let mut recorder = Recorder::start(run, &[&options[..], &slow].concat());
-    work();
+    work(&mut recorder);
     recorder.signal(Signal::TERM);
     let ended = recorder.wait();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
@@ -103,7 +102,7 @@ fn witnesses(run: &Path) -> (BTreeSet<i32>, usize) {
 fn at_switches(run: &Path, witnesses: &BTreeSet<i32>) -> Vec<i64> {
     let is_of_witness = |reading: &rows::ReadingRow| witnesses.contains(&reading.counter);
     let readings = rows::read_readings(run).into_iter().filter(is_of_witness);
-    readings.filter(|its| its.trigger == "sched").map(|its| its.mono_ns).collect()
+    readings.filter(|reading| reading.trigger == "sched").map(|reading| reading.mono_ns).collect()
 }
 
 #[test]
@@ -112,9 +111,11 @@ fn auto_reads_a_witness_on_every_cpu() {
     let catalog = or_skip!(catalog(PAGE_FAULTS));
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
-    record(&run, &catalog, "100", || {
+    record(&run, &catalog, "100", |_| {
         let _load = Load::forks();
-        std::thread::sleep(Duration::from_millis(1500));
+        rows::wait_for_row(&run, "readings at switches", rows::read_readings, |reading| {
+            reading.trigger == "sched"
+        });
     });
     let (witnesses, lost) = witnesses(&run);
     let cpus = std::thread::available_parallelism().unwrap().get();
@@ -130,24 +131,29 @@ fn a_witness_that_costs_too_much_is_dropped_and_the_recording_is_complete() {
     let catalog = or_skip!(catalog(SWITCHES));
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
-    let stderr = record(&run, &catalog, "5", || {
+    let stderr = record(&run, &catalog, "5", |recorder| {
         // On one CPU no task is woken on another one, which can take long: more switches than the
         // budget allows, and more than the recorder can drain without optimization.
         let pipe = ["-c", "0", "perf", "bench", "sched", "pipe", "-l", "100000000"];
         let _load = Load::start("taskset", &pipe);
-        std::thread::sleep(Duration::from_secs(6));
+        recorder.wait_for_line("counts are divided without it from here");
+        let is_lost = |loss: &rows::LossRow| loss.cause == "witness_lost";
+        rows::wait_for_row(&run, "the loss of the witness", rows::read_losses, is_lost);
+        // The fabric is still read.
+        let dropped_ns = rows::read_losses(&run).iter().find(|loss| is_lost(loss)).unwrap().mono_ns;
+        rows::wait_for_window_after(&run, dropped_ns + 100_000_000);
     });
     let (witnesses, lost) = witnesses(&run);
     assert!(!witnesses.is_empty(), "the machine is too busy to begin with: {stderr}");
     assert_eq!(lost, witnesses.len(), "{stderr}");
-    assert!(stderr.contains("counts are divided without it from here"), "{stderr}");
+    assert!(stderr.contains("from now on counts are divided without it"), "{stderr}");
     let dropped = rows::read_losses(&run).into_iter().find(|loss| loss.cause == "witness_lost");
-    let dropped = dropped.unwrap().mono_ns;
-    let after = at_switches(&run, &witnesses).into_iter().filter(|time| *time > dropped);
+    let dropped_ns = dropped.unwrap().mono_ns;
+    let after = at_switches(&run, &witnesses).into_iter().filter(|time| *time > dropped_ns);
     assert_eq!(after.count(), 0, "it is still read");
     let newest =
         rows::read_readings(&run).into_iter().map(|reading| reading.mono_ns).max().unwrap();
-    assert!(newest > dropped + 100_000_000, "the fabric is not read any longer");
+    assert!(newest > dropped_ns + 100_000_000, "the fabric is not read any longer");
 }
 
 #[test]
@@ -156,8 +162,8 @@ fn a_witness_that_cannot_be_opened_is_a_note() {
     let catalog = or_skip!(catalog(NONE));
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run/");
-    let stderr = record(&run, &catalog, "100", || {
-        std::thread::sleep(Duration::from_millis(500));
+    let stderr = record(&run, &catalog, "100", |recorder| {
+        rows::wait_for_window_after(&run, recorder.started_ns);
     });
     let (witnesses, lost) = witnesses(&run);
     assert_eq!(lost, witnesses.len(), "{stderr}");

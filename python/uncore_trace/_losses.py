@@ -21,7 +21,7 @@ ADVICE |= dict.fromkeys(
 ADVICE |= {
     "not_scheduled": "record fewer events at a time",
     "not_opened": "leave out the events that cannot be opened",
-    "undecodable": "build uncore-trace anew: its BPF programs do not fit it",
+    "undecodable": "build uncore-trace again: its BPF programs are of another version",
     "timer_stopped": "use --timer run-on-cpu",
     "reader_offline": "keep all CPUs online while recording",
     "counter_stopped": "keep all CPUs online, and the drivers of PMUs loaded and bound, while recording",

@@ -1,4 +1,4 @@
-"""Verifies the digests of a file of a recording, as the program does (`uncore-trace/src/tables/digest.rs`).
+"""Verifies the digests of a file of a recording, as the program does (`uncore-trace-recording/src/tables/digest.rs`).
 
 Every byte of a file is covered: the footer by its own digest, and the bytes of each row group by one in the footer.
 They protect against faults of disks, memory and copying, and not against who changes a file on purpose.
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-#: Largest footer that is read, bytes, as in `uncore-trace/src/bounds.rs`.
+#: Largest footer that is read, bytes, as in `uncore-trace-recording/src/bounds.rs`.
 _FOOTER = 64 << 20
 #: Bytes read at a time.
 _CHUNK = 1 << 20
@@ -26,7 +26,7 @@ _PAIR = bytes([0x18, len(_KEY)]) + _KEY + bytes([0x18, len(_PREFIX) + _DIGITS]) 
 
 
 class Damaged(ValueError):
-    """A file of a recording is not what was written."""
+    """A file of a recording has changed since it was written."""
 
 
 class SoundFile:
@@ -38,7 +38,7 @@ class SoundFile:
     def __init__(self, source: pa.NativeFile, name: str) -> None:
         """`name` is what errors call the file.
 
-        Raises `Damaged` if its footer is not what was written, and what pyarrow raises if it is not Parquet.
+        Raises `Damaged` if its footer has changed since it was written, and what pyarrow raises if it is not Parquet.
         """
         self._footer, self.digest = _verified_footer(source, name)
         self._source, self._name, self.file = source, name, pq.ParquetFile(source)
@@ -46,7 +46,7 @@ class SoundFile:
     def verify_row_groups(self) -> None:
         """Reads the whole file.
 
-        Raises `Damaged` if a byte of it is not what was written, or it has no digest.
+        Raises `Damaged` if a byte has changed since it was written, or if it has no digest.
         """
         if self.digest is None:
             raise Damaged(f"{self._name} is damaged: it has no digest")
@@ -78,7 +78,7 @@ def _verified_footer(source: pa.NativeFile, name: str) -> tuple[int, str | None]
     if begin < 4:
         return 0, None
     if length > _FOOTER:
-        raise Damaged(f"cannot read {name}: its footer is larger than {_FOOTER} bytes, the most that is read")
+        raise Damaged(f"cannot read {name}: its footer is larger than the limit of {_FOOTER} bytes")
     footer = source.read_at(length, begin)
     # What a name in the metadata may look like comes before the pair.
     pair = footer.rfind(_PAIR, 0, max(length - _DIGITS, 0))
@@ -88,7 +88,7 @@ def _verified_footer(source: pa.NativeFile, name: str) -> tuple[int, str | None]
     after = footer[digits + _DIGITS :] + trailer
     found = xxhash.xxh64(footer[:digits] + b"0" * _DIGITS + after).hexdigest()
     if found.encode() != footer[digits : digits + _DIGITS]:
-        raise Damaged(f"{name} is damaged: its footer is not what was written")
+        raise Damaged(f"{name} is damaged: its footer has changed since it was written")
     return begin, f"xxh64:{found}"
 
 

@@ -1,4 +1,4 @@
-"""Text from the machine as the program prints it: the same rules as `uncore-trace/src/text.rs`."""
+"""Text from the machine as the program prints it: the same rules as `uncore-trace-recording/src/text.rs`."""
 
 from __future__ import annotations
 

@@ -31,12 +31,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 HOUR = 3600
-# Rows of a row group (uncore-trace/src/tables/encode.rs).
+# Rows of a row group (uncore-trace-recording/src/tables/encode.rs).
 GROUP_ROWS = 2**16
 NAMESPACES = 30
 # The pods of this namespace are replaced at half past.
 DEPLOYED = "team-07"
-# By which columns the rows of a row group are sorted (uncore-trace/src/schema/rollup.rs), without the time.
+# By which columns the rows of a row group are sorted (uncore-trace-recording/src/schema/rollup.rs), without the time.
 SORTED = ["event", "filter", "pmu", "owner", "cgroup", "comm", "number"]
 # What is the same in all rows of an owner and a counter.
 KEY = [

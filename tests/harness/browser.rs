@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::thread::{sleep, spawn};
+use std::thread::spawn;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
@@ -26,6 +26,9 @@ const START: &str = "exec chromium --headless --no-sandbox --disable-gpu --disab
 
 /// Longest wait for an answer, also on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Longest time that it may take to end.
+const ENDS: Duration = Duration::from_secs(10);
 
 /// A running browser with one page.
 #[derive(Debug)]
@@ -48,10 +51,10 @@ impl Browser {
         command.args(["-c", START]).env("PROFILE", profile.path()).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let (to, out) = (child.stdin.take(), child.stdout.take().unwrap());
-        let (sender, from) = channel();
+        let (commands, stdout) = (child.stdin.take(), child.stdout.take().unwrap());
+        let (sender, receiver) = channel();
         spawn(move || {
-            let messages = BufReader::new(out).split(0).map_while(Result::ok);
+            let messages = BufReader::new(stdout).split(0).map_while(Result::ok);
             for message in messages.filter_map(|bytes| serde_json::from_slice(&bytes).ok()) {
                 if sender.send(message).is_err() {
                     break;
@@ -60,8 +63,8 @@ impl Browser {
         });
         let mut browser = Self {
             child,
-            commands: to,
-            messages: from,
+            commands,
+            messages: receiver,
             session: String::new(),
             last: 0,
             complaints: Vec::new(),
@@ -199,15 +202,13 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The browser ends when its pipe is closed.
+        // The browser ends when its pipe is closed, and so do its messages.
         drop(self.commands.take());
-        let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(10) {
-            if self.child.try_wait().is_ok_and(|status| status.is_some()) {
-                return;
-            }
-            sleep(Duration::from_millis(20));
+        let deadline = Instant::now() + ENDS;
+        while self.messages.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok()
+        {
         }
+        // It may have ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }

@@ -4,11 +4,15 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
 use std::time::Duration;
 use std::{fs, process};
 
 use uncore_trace::discover::{CgroupMounts, machine};
+
+use crate::wait::wait_within;
+
+/// How long a killed process may stay in its cgroup: until it is reaped.
+const REAPED: Duration = Duration::from_secs(10);
 
 /// A cgroup of the v2 hierarchy.
 #[derive(Debug)]
@@ -73,12 +77,8 @@ impl Drop for Cgroup {
     }
 }
 
-/// Removes an empty cgroup. A killed process stays in it until it is reaped.
+/// Removes a cgroup when its killed processes are gone. One that stays does no harm.
 pub(crate) fn remove_cgroup(dir: &Path) {
-    for _ in 0..100 {
-        if fs::remove_dir(dir).is_ok() {
-            break;
-        }
-        sleep(Duration::from_millis(10));
-    }
+    let is_gone = || (fs::remove_dir(dir).is_ok() || !dir.exists()).then_some(());
+    let _removed = wait_within(REAPED, is_gone);
 }

@@ -7,14 +7,12 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Longest wait for a process to get CPU time.
-const PATIENCE: Duration = Duration::from_mins(2);
+use crate::wait::wait_until;
 
 /// A process group.
 #[derive(Debug)]
@@ -87,24 +85,20 @@ impl Load {
             let stat = self.stat();
             (stat[0] == "S", stat[7].clone())
         };
-        let mut last_state = state();
-        loop {
-            sleep(Duration::from_millis(20));
-            let state_now = state();
-            if state_now.0 && state_now == last_state {
-                return;
-            }
-            last_state = state_now;
-        }
+        // Twice in a row, without a page fault in between.
+        let mut last_state = None;
+        wait_until("a process to block", || {
+            let previous = last_state.replace(state());
+            previous == last_state && previous.is_some_and(|(is_asleep, _)| is_asleep)
+        });
     }
 
     /// Waits until it has run for this time.
     pub(crate) fn run_for(&self, time: Duration) {
-        let (ran_before_ns, began) = (self.ran_ns(), Instant::now());
-        while u128::from(self.ran_ns() - ran_before_ns) < time.as_nanos() {
-            assert!(began.elapsed() < PATIENCE, "it gets no CPU");
-            sleep(Duration::from_millis(10));
-        }
+        let ran_before_ns = self.ran_ns();
+        wait_until("CPU time of a process", || {
+            u128::from(self.ran_ns() - ran_before_ns) >= time.as_nanos()
+        });
     }
 
     /// Time on a CPU so far, ns: the first number of `/proc/PID/schedstat`.

@@ -5,30 +5,31 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::{ChildStdout, Command};
 
 use aya::maps::loaded_maps;
 use aya::programs::{loaded_links, loaded_programs};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::subject::Measurement;
 use super::{mono_ns, mounts, uncore_trace};
 use crate::PROGRAM;
+use crate::wait::{wait_or_explain, wait_until};
 
 /// Prints a line when counting has begun, and keeps running.
 pub(crate) const WORKLOAD: &str = "echo $$; exec sleep 600";
 
-/// If a recorder has not ended this long after a signal, it hangs: without optimization, on a
-/// machine with 2 CPUs and 80 busy tasks, it takes some 7 s.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// No test whose first tick matters has a longer one, ns.
+const LONGEST_TICK_NS: i64 = 5_000_000;
 
 /// A running recorder whose command is [`WORKLOAD`], or another that prints its pid first.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    child: Child,
+    program: Measurement,
+    /// Open, because its command may write more than the first line.
+    _stdout: BufReader<ChildStdout>,
     command: Option<Pid>,
     /// `CLOCK_MONOTONIC` before it was started, ns.
     pub spawned_ns: i64,
@@ -91,45 +92,46 @@ impl Recorder {
         script: &str,
     ) -> Self {
         let spawned_ns = mono_ns();
-        // Its command may outlive it, and must not keep stderr open.
+        // What its command says is not what it says.
         let script = format!("exec 2>/dev/null; {script}");
         command.arg("record").arg("-o").arg(output).args(options).args(["--", "sh", "-c", &script]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut program = Measurement::start(&mut command);
+        let mut stdout = BufReader::new(program.stdout());
         let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        stdout.read_line(&mut line).unwrap();
         let started_ns = mono_ns();
-        let mut recorder = Self { child, command: None, spawned_ns, started_ns };
         let Ok(pid) = line.trim().parse() else {
-            recorder.child.kill().unwrap();
-            panic!("it did not start: {:?}", recorder.wait());
+            program.kill();
+            panic!("it did not start: {:?}", program.wait());
         };
-        recorder.command = Pid::from_raw(pid);
-        recorder
+        Self { program, _stdout: stdout, command: Pid::from_raw(pid), spawned_ns, started_ns }
     }
 
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.program.pid().as_raw_nonzero().get().unsigned_abs()
     }
 
     /// Sends the recorder a signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.program.signal(signal);
+    }
+
+    /// The next line with `word` on stderr, which must come while it runs.
+    pub(crate) fn wait_for_line(&mut self, word: &str) -> String {
+        self.program.wait_for_line(word)
+    }
+
+    /// Waits until its first window has begun, which it has at most a tick after the first line of
+    /// its command.
+    pub(crate) fn wait_for_first_window(&self) {
+        wait_until("the first window to begin", || mono_ns() > self.started_ns + LONGEST_TICK_NS);
     }
 
     /// Waits for its end.
     pub(crate) fn wait(&mut self) -> RecorderEnd {
-        let begin = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(begin.elapsed() < PATIENCE, "it does not end");
-            sleep(Duration::from_millis(5));
-        };
-        let mut stderr = String::new();
-        self.child.stderr.as_mut().unwrap().read_to_string(&mut stderr).unwrap();
-        RecorderEnd { code: status.code(), stderr }
+        let (code, stderr) = self.program.wait();
+        RecorderEnd { code, stderr }
     }
 
     /// Stops only the recorder; the recording must be complete.
@@ -150,21 +152,20 @@ impl Recorder {
     /// Kills it but not its command; returns the time of its death.
     pub(crate) fn kill(&mut self) -> i64 {
         let killed_ns = mono_ns();
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.program.kill();
         killed_ns
     }
 
     /// A line of its `/proc/PID/status`, in KiB.
     pub(crate) fn status_kib(&self, key: &str) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
         line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     /// The BPF objects it holds.
     pub(crate) fn objects(&self) -> Objects {
-        objects_of(Pid::from_child(&self.child))
+        objects_of(self.program.pid())
     }
 }
 
@@ -191,9 +192,7 @@ pub(crate) fn objects_of(pid: Pid) -> Objects {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // Both may have ended already.
-        self.child.kill().ok();
-        self.child.wait().ok();
+        // It may have ended already.
         if let Some(command) = self.command {
             kill_process(command, Signal::KILL).ok();
         }
@@ -227,13 +226,8 @@ impl Objects {
     /// Fails if the kernel does not free all of them. It frees them after an RCU grace period,
     /// which takes longer on a loaded machine.
     pub(crate) fn assert_gone(&self) {
-        let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(30) {
-            if self.still_loaded() == Self::default() {
-                return;
-            }
-            sleep(Duration::from_millis(20));
-        }
-        panic!("left behind: {:?}", self.still_loaded());
+        let is_gone = || (self.still_loaded() == Self::default()).then_some(());
+        let explain = || format!("left behind: {:?}", self.still_loaded());
+        wait_or_explain("the kernel to free BPF objects", is_gone, explain);
     }
 }

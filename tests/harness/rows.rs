@@ -13,6 +13,9 @@ use uncore_trace::schema::{
     TableDef, cgroups, fabric, holders, io, irqs, loss, metadata, readings, runtime, tasks,
 };
 use uncore_trace::tables::reader::Recording;
+use uncore_trace::tables::rollup::RollupSelection;
+
+use crate::wait::wait_until;
 
 /// A row of `fabric`.
 #[derive(Clone, Debug)]
@@ -115,13 +118,53 @@ pub(crate) struct OwnUse {
     pub timer: String,
 }
 
+/// Opens a recording, or what is on the disk of one that goes on: nothing may be yet.
+fn open_recording(path: &Path) -> anyhow::Result<Recording> {
+    Recording::open_selection(path, &RollupSelection::default())
+}
+
+/// Waits until a table of a recording that goes on has a row on the disk.
+#[track_caller]
+pub(crate) fn wait_for_row<T>(
+    recording: &Path,
+    event: &str,
+    read: impl Fn(&Path) -> Vec<T>,
+    is_awaited: impl Fn(&T) -> bool,
+) {
+    wait_for_rows(recording, event, read, |rows| rows.iter().any(&is_awaited));
+}
+
+/// Waits until the rows of a table of a recording that goes on are as awaited.
+#[track_caller]
+pub(crate) fn wait_for_rows<T>(
+    recording: &Path,
+    event: &str,
+    read: impl Fn(&Path) -> Vec<T>,
+    are_awaited: impl Fn(&[T]) -> bool,
+) {
+    wait_until(event, || open_recording(recording).is_ok() && are_awaited(&read(recording)));
+}
+
+/// Waits until a window that begins after a time (`CLOCK_MONOTONIC`, ns) is on the disk.
+#[track_caller]
+pub(crate) fn wait_for_window_after(recording: &Path, time_ns: i64) {
+    let columns = ["mono_ns", "window_ns"];
+    let read_begins = |path: &Path| {
+        read_rows(path, &fabric::TABLE, &columns, |batch, row| {
+            int_value(batch, "mono_ns", row) - int_value(batch, "window_ns", row)
+        })
+    };
+    let event = format!("a window that begins after {time_ns} ns");
+    wait_for_row(recording, &event, read_begins, |begin_ns| *begin_ns > time_ns);
+}
+
 pub(crate) fn read_rows<T>(
     recording: &Path,
     def: &'static TableDef,
     columns: &[&str],
     row: impl Fn(&RecordBatch, usize) -> T,
 ) -> Vec<T> {
-    let table = Recording::open(recording).unwrap().open_table(def).unwrap();
+    let table = open_recording(recording).unwrap().open_table(def).unwrap();
     let mut found_rows = Vec::new();
     for batch in table.scan_columns(columns).unwrap() {
         let batch = batch.unwrap();
@@ -277,7 +320,7 @@ pub(crate) fn read_holders(recording: &Path) -> Vec<HolderRow> {
 
 /// All of `loss`.
 pub(crate) fn read_losses(recording: &Path) -> Vec<LossRow> {
-    let opened = Recording::open(recording).unwrap();
+    let opened = open_recording(recording).unwrap();
     if !opened.list_tables().iter().any(|table| table.name == loss::TABLE.name) {
         return Vec::new();
     }
@@ -310,7 +353,7 @@ pub(crate) fn wall_offsets(recording: &Path) -> BTreeSet<i64> {
 
 /// An entry of the metadata.
 pub(crate) fn metadata_value(recording: &Path, key: &str) -> Option<String> {
-    let table = Recording::open(recording).unwrap().open_table(&fabric::TABLE).unwrap();
+    let table = open_recording(recording).unwrap().open_table(&fabric::TABLE).unwrap();
     table.metadata_pairs().get(key).cloned()
 }
 

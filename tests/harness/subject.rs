@@ -3,30 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread::{sleep, spawn};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Longest wait: without optimization, on a shared machine with 2 CPUs, a recording takes seconds
-/// to begin and to end.
-const PATIENCE: Duration = Duration::from_mins(1);
-
-/// Waits for something that must happen.
-pub(crate) fn wait_for<T>(event: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(result) = check() {
-            return result;
-        }
-        assert!(begin.elapsed() < PATIENCE, "in vain: {event}");
-        sleep(Duration::from_millis(5));
-    }
-}
+use crate::wait::{wait_for, wait_or_explain, wait_until};
 
 /// The signals that end a measurement and leave its command running: SIGTERM and, unless it is
 /// ignored here, as under nohup, SIGHUP.
@@ -50,6 +32,14 @@ pub(crate) fn signal_set(process: &str, key: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
     u64::from_str_radix(line.trim_start_matches(':').trim(), 16).unwrap()
+}
+
+/// Waits until a process handles these signals: before that they end it.
+pub(crate) fn wait_until_handled(pid: u32, signals: &[Signal]) {
+    let awaited = signals.iter().fold(0, |bits, signal| bits | signal_bit(*signal));
+    wait_until(&format!("process {pid} to handle {signals:?}"), || {
+        signal_set(&pid.to_string(), "SigCgt") & awaited == awaited
+    });
 }
 
 /// The bit of a signal in such a set.
@@ -129,23 +119,28 @@ impl Drop for Subject {
     }
 }
 
-/// A measuring program; killed on drop.
+fn read_text(file: &tempfile::NamedTempFile) -> String {
+    String::from_utf8_lossy(&fs::read(file.path()).unwrap()).into_owned()
+}
+
+/// A program that runs beside the test; killed on drop.
 #[derive(Debug)]
 pub(crate) struct Measurement {
     child: Child,
-    lines: Receiver<String>,
-    stderr_text: String,
+    /// What it writes to stderr: unlike a pipe, a file is complete when the program has ended, also
+    /// if its command runs on with stderr open.
+    stderr: tempfile::NamedTempFile,
+    /// Length of the lines of stderr that [`Self::wait_for_line`] has taken.
+    taken_bytes: usize,
 }
 
 impl Measurement {
     /// Starts it; its stdout is piped.
     pub(crate) fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let (sender, lines) = channel();
-        // Ends when the last process with stderr open ends.
-        spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        Self { child, lines, stderr_text: String::new() }
+        let stderr = tempfile::NamedTempFile::new().unwrap();
+        let writer = stderr.as_file().try_clone().unwrap();
+        let child = command.stdout(Stdio::piped()).stderr(writer).spawn().unwrap();
+        Self { child, stderr, taken_bytes: 0 }
     }
 
     /// Its process.
@@ -163,19 +158,28 @@ impl Measurement {
         self.child.stdout.take().unwrap()
     }
 
+    /// What it has written to stderr so far.
+    pub(crate) fn stderr_text(&self) -> String {
+        read_text(&self.stderr)
+    }
+
     /// The next line with `word` on stderr, which must come while it runs.
     pub(crate) fn wait_for_line(&mut self, word: &str) -> String {
-        let begin = Instant::now();
-        while let Some(remaining) = PATIENCE.checked_sub(begin.elapsed()) {
-            let Ok(line) = self.lines.recv_timeout(remaining) else { break };
-            self.stderr_text.push_str(&line);
-            self.stderr_text.push('\n');
-            if line.contains(word) {
-                assert!(self.is_running(), "it has ended: {}", self.stderr_text);
-                return line;
-            }
-        }
-        panic!("it does not say {word:?}: {}", self.stderr_text);
+        let Self { child, stderr, taken_bytes } = self;
+        let next_line = || {
+            let has_ended = child.try_wait().unwrap().is_some();
+            let text = read_text(stderr);
+            let mut end = *taken_bytes;
+            let mut new_lines = text[end..].split_inclusive('\n');
+            let line = new_lines.find(|line| {
+                end += line.len();
+                line.ends_with('\n') && line.contains(word)
+            });
+            assert!(!has_ended, "it has ended before a line with {word:?}: {text}");
+            *taken_bytes = line.map_or(*taken_bytes, |_| end);
+            line.map(|line| line.trim_end().to_owned())
+        };
+        wait_or_explain(&format!("a line with {word:?}"), next_line, || read_text(stderr))
     }
 
     /// Whether it has not ended.
@@ -184,14 +188,15 @@ impl Measurement {
     }
 
     /// Waits for its end. Returns the exit code (`None` after death by a signal) and all of stderr.
-    pub(crate) fn wait(mut self) -> (Option<i32>, String) {
+    pub(crate) fn wait(&mut self) -> (Option<i32>, String) {
         let status = wait_for("its end", || self.child.try_wait().unwrap());
-        // The thread may still pass on lines from before the end.
-        while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(200)) {
-            self.stderr_text.push_str(&line);
-            self.stderr_text.push('\n');
-        }
-        (status.code(), std::mem::take(&mut self.stderr_text))
+        (status.code(), self.stderr_text())
+    }
+
+    /// Kills it but not its command.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 }
 

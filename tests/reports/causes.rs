@@ -10,9 +10,10 @@ use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::family::PmuKind;
 use uncore_trace::catalog::pmu_words::PmuWords;
 use uncore_trace::catalog::source::Cause;
+use uncore_trace::choice::DeclaredCause;
 use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::Machine;
-use uncore_trace::plan::{Counter, DeclaredCause, Plan, PlanRequest, plan};
+use uncore_trace::plan::{Counter, Plan, PlanRequest, plan};
 use uncore_trace_lab::fixtures;
 
 use crate::attribute::again_the_same;

@@ -7,8 +7,6 @@ use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use clap::CommandFactory as _;
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,6 +15,7 @@ use uncore_trace::cmd::stat::perf::{OPTIONS, PerfSupport};
 
 use crate::command::{Answer, Place};
 use crate::harness::{need, root_or_skip};
+use crate::wait::wait_until;
 
 /// The options of `perf stat`, one a line with all its names; the file says of which version.
 const OF_PERF: &str = include_str!("perf-stat-options.txt");
@@ -139,7 +138,7 @@ fn a_number_after_p_is_a_process_and_no_group() {
         "top -p 1234",
     ] {
         let line = place.refuses(typed.split(' '));
-        assert!(line.contains("-p names groups of counters, and no process"), "{typed}: {line}");
+        assert!(line.contains("-p takes groups of counters, not a process"), "{typed}: {line}");
         assert!(line.contains("report --by pid") && line.contains("--for-each-cgroup"), "{line}");
     }
     let line = stat("-p nosuch -- true").refused();
@@ -333,11 +332,7 @@ fn zero_runs_are_repeated_until_ctrl_c() {
     let tool = tool.args(["sh", "-c", script]).stderr(Stdio::piped()).stdout(Stdio::piped());
     let child = tool.spawn().unwrap();
     let runs = || fs::read_to_string(place.path("runs")).unwrap_or_default().len() / 2;
-    let begin = Instant::now();
-    while runs() < 4 {
-        assert!(begin.elapsed() < Duration::from_secs(30), "{} runs", runs());
-        sleep(Duration::from_millis(10));
-    }
+    wait_until("four runs", || runs() >= 4);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let answer = Answer::of(child.wait_with_output().unwrap());
     assert!(counts(&answer).len() >= 3, "{answer:#?}");

@@ -27,8 +27,9 @@ const KEYWORDS: &str = "as async await break const continue crate dyn else enum 
     union unsafe use where while u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 bool char \
     str String Option Some None Result Ok Err Vec Box";
 
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "uncore-trace/src",
+    "uncore-trace-recording/src",
     "uncore-trace-common/src",
     "uncore-trace-ebpf/src",
     "uncore-trace-upload/src",

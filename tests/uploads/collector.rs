@@ -12,8 +12,9 @@ use std::thread;
 use serde_json::Value;
 
 use crate::command::{Answer, Place};
-use crate::fleet::{environment, wait_until};
+use crate::fleet::environment;
 use crate::needs::python;
+use crate::wait::wait_until;
 
 /// The receiver and the comparison.
 pub(crate) const SCRIPT: &str = include_str!("otlp.py");
@@ -23,7 +24,7 @@ pub(crate) const SCRIPT: &str = include_str!("otlp.py");
 pub(crate) struct Collector {
     child: Child,
     pub(crate) port: u16,
-    got: Arc<Mutex<Vec<Value>>>,
+    requests: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Collector {
@@ -43,14 +44,14 @@ impl Collector {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let port = lines.next().unwrap().unwrap().parse().unwrap();
-        let got: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let shared = Arc::clone(&got);
+        let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let shared = Arc::clone(&requests);
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 shared.lock().unwrap().push(serde_json::from_str(&line).unwrap());
             }
         });
-        Self { child, port, got }
+        Self { child, port, requests }
     }
 
     /// The address for all signals.
@@ -58,10 +59,10 @@ impl Collector {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// What it got so far, at least this many requests.
-    pub(crate) fn got(&self, least: usize) -> Vec<Value> {
-        wait_until(&format!("no {least} requests"), || self.got.lock().unwrap().len() >= least);
-        self.got.lock().unwrap().clone()
+    /// Waits for this many requests; returns all so far.
+    pub(crate) fn wait_for_requests(&self, least: usize) -> Vec<Value> {
+        wait_until(&format!("{least} requests"), || self.requests.lock().unwrap().len() >= least);
+        self.requests.lock().unwrap().clone()
     }
 }
 

@@ -3,14 +3,14 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::fleet::{Files, Fleet, assert_same, date, in_bucket, names, noise, wait_until};
+use crate::fleet::{Files, Fleet, assert_same, date, in_bucket, names, noise};
 use crate::needs::{SmallDisk, has_root};
 use crate::store::{Fault, Moto, Proxy, Said};
+use crate::wait::{pass_until_moment, wait_until};
 
 #[test]
 fn a_store_that_fails_cuts_and_stalls_gets_every_file() {
@@ -24,7 +24,7 @@ fn a_store_that_fails_cuts_and_stalls_gets_every_file() {
     let faults = [
         (Fault::Status(500), 3, "500"),
         (Fault::Status(503), 3, "503"),
-        (Fault::Forget, 6, "the store has 0 bytes of 1000000"),
+        (Fault::Forget, 6, "the store has 0 of 1 bytes000000"),
         (Fault::CutRequest, 3, "cannot send"),
         (Fault::CutAnswer, 3, "cannot send"),
         (Fault::Stall, 1, "did not answer within"),
@@ -55,10 +55,9 @@ fn a_store_that_restarts_in_between_has_every_file() {
     let mut fleet = Fleet::to_bucket(&proxy.endpoint(), upload);
     let running = fleet.start();
     for hour in 0..3 {
-        for quarter in 0..4 {
-            fleet.make(hour * 4 + quarter, 400_000);
-        }
-        sleep(Duration::from_millis(150));
+        let files = [0, 1, 2, 3].map(|quarter| fleet.make(hour * 4 + quarter, 400_000));
+        // Some are sent, and maybe not all.
+        fleet.wait_gone(&files[0]);
         moto.kill();
         let waits = fleet.make(hour * 4 + 3, 1000);
         running.wait_says(&format!("cannot send cluster=lab/date={}", date(hour * 4 + 3)));
@@ -68,7 +67,7 @@ fn a_store_that_restarts_in_between_has_every_file() {
         proxy.set(Fault::Nothing);
         fleet.wait_gone(&waits);
     }
-    wait_until("files wait", || fleet.local().is_empty());
+    wait_until("all files to go", || fleet.local().is_empty());
     running.stop(Signal::INT);
     assert_same(&moto.objects(), &in_bucket(&fleet.made));
 }
@@ -83,7 +82,8 @@ fn kill_often(fleet: &mut Fleet, stored: &dyn Fn(&Fleet) -> Files) {
         }
         let running = fleet.start();
         // During the start, during a request, and after several.
-        sleep(Duration::from_micros(u64::from(noise(u64::from(round) * 77)) * 1500));
+        let moment_us = u64::from(noise(u64::from(round) * 77)) * 1500;
+        pass_until_moment(Duration::from_micros(moment_us));
         running.kill();
         let (local, stored_files) = (fleet.local(), stored(fleet));
         for (name, bytes) in &fleet.made {
@@ -150,7 +150,7 @@ fn more_than_may_wait_is_dropped_the_oldest_first() {
     }
     assert_eq!(log.matches("since the start").count(), 2, "{log}");
     proxy.set(Fault::Nothing);
-    wait_until("files wait", || moto.objects().len() == 3);
+    wait_until("all files in the store", || moto.objects().len() == 3);
     running.stop(Signal::TERM);
     for name in &dropped {
         fleet.made.remove(name);

@@ -6,16 +6,13 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::{Answer, Place};
 use crate::store::BUCKET;
-
-/// Time limit of a request or a wait.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+use crate::wait::{wait_or_explain, wait_until};
 
 /// The directory of the host in that of an hour.
 pub(crate) const HOST: &str = "host=one";
@@ -116,7 +113,7 @@ impl Fleet {
     /// Waits until the file was removed, which happens after it was sent.
     pub(crate) fn wait_gone(&self, name: &str) {
         let path = self.rollup().join(name);
-        wait_until(&format!("{name} is there"), || !path.exists());
+        wait_until(&format!("{name} to go"), || !path.exists());
     }
 }
 
@@ -155,14 +152,6 @@ pub(crate) fn environment(command: &mut Command) {
     command.env("AWS_ACCESS_KEY_ID", "testing").env("AWS_SECRET_ACCESS_KEY", "testing");
 }
 
-pub(crate) fn wait_until(or: &str, done: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < PATIENCE, "after {PATIENCE:?}: {or}");
-        sleep(Duration::from_millis(10));
-    }
-}
-
 pub(crate) fn names(files: &Files) -> Vec<&str> {
     files.keys().map(String::as_str).collect()
 }
@@ -191,7 +180,8 @@ impl Upload {
     }
 
     pub(crate) fn wait_says(&self, words: &str) {
-        wait_until(&format!("{words:?} is not in the log"), || self.log().contains(words));
+        let is_said = || self.log().contains(words).then_some(());
+        wait_or_explain(&format!("{words:?} in the log"), is_said, || self.log());
     }
 
     pub(crate) fn kill(mut self) {

@@ -11,6 +11,9 @@ mod needs;
 #[allow(dead_code, reason = "the other tests use the rest")]
 #[path = "../skip.rs"]
 mod skip;
+#[allow(dead_code, reason = "the other tests use the rest")]
+#[path = "../wait.rs"]
+mod wait;
 
 mod collector;
 mod confined;

@@ -8,7 +8,6 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,9 +18,9 @@ use uncore_trace::schema::rollup;
 use crate::PROGRAM;
 use crate::collector::{Collector, SCRIPT, Served, tool};
 use crate::command::{Answer, NOBODY, Place};
-use crate::fleet::wait_until;
 use crate::needs::{has_root, python};
 use crate::store::Said;
+use crate::wait::{wait_for, wait_until};
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const ID: &str = "3f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a90123f4e5d6c7b8a9012";
@@ -90,7 +89,7 @@ fn the_collector_gets_the_metrics_of_the_page() {
         ("OTEL_SERVICE_NAME", "fabric"),
     ]);
     assert_eq!(answer.ok(), format!("metrics pushed to {endpoint}/v1/metrics\n"));
-    let request = &collector.got(1)[0];
+    let request = &collector.wait_for_requests(1)[0];
     assert!(compared(&served.place, &metrics.encode_page().unwrap(), request) > 10, "{request}");
     assert_eq!(
         request["resource"],
@@ -145,12 +144,12 @@ fn only_what_the_specification_names_is_sent_again_and_not_too_soon() {
         let first = json!({"status": status, "message": "no.", "headers": {"Retry-After": "2"}});
         let collector = Collector::start(&json!([first, {}]));
         let answer = served("").once(&[(ENDPOINT, &collector.endpoint())]);
-        let got = collector.got(1 + usize::from(is_repeated));
-        assert_eq!(got.len(), 1 + usize::from(is_repeated), "{status}");
+        let requests = collector.wait_for_requests(1 + usize::from(is_repeated));
+        assert_eq!(requests.len(), 1 + usize::from(is_repeated), "{status}");
         if is_repeated {
             answer.ok();
-            let at = |nth: usize| got[nth]["at"].as_f64().unwrap();
-            assert!(at(1) - at(0) >= 2.0, "{status}: {got:?}");
+            let at = |nth: usize| requests[nth]["at"].as_f64().unwrap();
+            assert!(at(1) - at(0) >= 2.0, "{status}: {requests:?}");
         } else {
             assert_eq!(answer.code, 1, "{answer:?}");
             let says =
@@ -173,12 +172,12 @@ fn a_push_goes_on_after_a_refused_request() {
     let log = fs::File::create(served.place.path("log")).unwrap();
     let mut command = served.tool(&[], &[(ENDPOINT, "http://127.0.0.1:1")]);
     let mut child = command.stderr(log).spawn().unwrap();
-    let got = collector.got(7);
+    let requests = collector.wait_for_requests(7);
     let begin = Instant::now();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
-    assert!(got.iter().all(|request| request["path"] == "/base/v1/metrics"), "{got:?}");
+    assert!(requests.iter().all(|request| request["path"] == "/base/v1/metrics"), "{requests:?}");
     let log = fs::read_to_string(served.place.path("log")).unwrap();
     for says in ["400 Bad Request: no; it is tried again", "rejected 3 points: too old", "503 "] {
         // Of what repeats there is one line an hour.
@@ -228,12 +227,14 @@ fn headers_are_sent_and_never_shown() {
     ];
     let taken = served.once(&variables);
     let refused = served.once(&variables);
-    let got = collector.got(2);
-    assert_eq!(got[0]["headers"]["authorization"], format!("Bearer {secret}"));
-    assert_eq!(got[0]["headers"]["x-tenant"], "a=b");
-    assert_eq!(got[0]["headers"]["content-encoding"], "gzip");
-    assert!(got[0]["size"].as_u64().unwrap() < metrics().encode_request("node-7").len() as u64 / 2);
-    assert_eq!(got[0]["path"], format!("/custom?api-key={secret}"));
+    let requests = collector.wait_for_requests(2);
+    assert_eq!(requests[0]["headers"]["authorization"], format!("Bearer {secret}"));
+    assert_eq!(requests[0]["headers"]["x-tenant"], "a=b");
+    assert_eq!(requests[0]["headers"]["content-encoding"], "gzip");
+    assert!(
+        requests[0]["size"].as_u64().unwrap() < metrics().encode_request("node-7").len() as u64 / 2
+    );
+    assert_eq!(requests[0]["path"], format!("/custom?api-key={secret}"));
     assert_eq!((taken.code, refused.code), (0, 1), "{taken:?} {refused:?}");
     assert!(
         refused.err.contains("what is Bearer [header]?; correct OTEL_EXPORTER_OTLP_HEADERS"),
@@ -256,8 +257,8 @@ fn no_answer_fills_the_memory_or_leads_elsewhere() {
     let there = format!("HTTP/1.1 307 There\r\nLocation: {}/v1/metrics\r\n", collector.endpoint());
     let redirecting_server = Said::start(format!("{there}Content-Length: 0\r\n\r\n"), &[]);
     let answer = served("").once(&[(ENDPOINT, &redirecting_server.endpoint())]);
-    assert!(answer.err.contains("no redirection is followed"), "{answer:?}");
-    assert_eq!(collector.got(0).len(), 0);
+    assert!(answer.err.contains("redirections are not followed"), "{answer:?}");
+    assert_eq!(collector.wait_for_requests(0).len(), 0);
     let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>";
     let page_server = Said::start(page.to_owned(), &[]);
     let answer = served("").once(&[(ENDPOINT, &page_server.endpoint())]);
@@ -289,7 +290,7 @@ fn a_certificate_of_the_environment_is_trusted() {
 fn impossible_settings_of_a_push_are_refused_in_one_line() {
     for (more, variable, value, says) in [
         ("", ENDPOINT, "127.0.0.1:4318", "write http://HOST:4318"),
-        ("[otlp]\n", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "only http/protobuf is spoken"),
+        ("[otlp]\n", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "only http/protobuf is supported"),
         ("[otlp]\nheaders = 'a=b'\n", "X", "", "taken from OTEL_EXPORTER_OTLP_HEADERS only"),
         ("", "OTEL_SDK_DISABLED", "true", "has no [upload]"),
     ] {
@@ -304,7 +305,7 @@ fn impossible_settings_of_a_push_are_refused_in_one_line() {
     let served = served("");
     let mut check = served.tool(&["--check"], &[(ENDPOINT, &collector.endpoint())]);
     assert!(Answer::of(check.output().unwrap()).ok().contains("no request was sent"));
-    assert_eq!(collector.got(0).len(), 0);
+    assert_eq!(collector.wait_for_requests(0).len(), 0);
 }
 
 /// An agent that records, until it is dropped.
@@ -318,7 +319,7 @@ impl Agent {
         command.arg("agent").arg("--config").arg(place.path("agent.toml"));
         let log = fs::File::options().create(true).append(true).open(place.path("log")).unwrap();
         let agent = Self(command.stdin(Stdio::null()).stderr(log).spawn().unwrap());
-        wait_until("no window", || page(place).contains("page-faults"));
+        wait_until("a window", || page(place).contains("page-faults"));
         agent
     }
 }
@@ -362,16 +363,12 @@ fn a_collector_gets_the_metrics_of_an_agent_that_records() {
     for _ in 0..2 {
         let _agent = Agent::start(&place);
         // The page is made again after each window: between two equal ones the request is the same.
-        let begin = Instant::now();
-        let (page, request) = loop {
-            assert!(begin.elapsed() < Duration::from_mins(1), "the page changes all the time");
+        let (page, request) = wait_for("a page that stays the same during a push", || {
             let before = page(&place);
             Answer::of(tool(&place, &["--once"], &[]).output().unwrap()).ok();
-            if page(&place) == before {
-                break (before, collector.got(1).pop().unwrap());
-            }
-            sleep(Duration::from_millis(100));
-        };
+            (page(&place) == before)
+                .then(|| (before, collector.wait_for_requests(1).pop().unwrap()))
+        });
         assert!(compared(&place, &page, &request) > 20, "{page}");
         let events = points(&request, "uncore_trace_event");
         let faults =

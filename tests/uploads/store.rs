@@ -9,11 +9,11 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::needs::python;
+use crate::wait::PATIENCE;
 
 /// The bucket of [`Moto`].
 pub(crate) const BUCKET: &str = "bucket";
@@ -175,7 +175,7 @@ fn serve(
     let address = loop {
         let line = lines.next().unwrap_or_else(|| panic!("moto did not start: {said}")).unwrap();
         if let Some((_, address)) =
-            line.split_once("Running on http").and_then(|it| it.1.split_once("://"))
+            line.split_once("Running on http").and_then(|(_, url)| url.split_once("://"))
         {
             break address.trim().parse().unwrap();
         }
@@ -215,7 +215,14 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Proxy {
     address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    shared: Arc<Shared>,
+}
+
+/// The state, which the proxy's threads and the test change.
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    has_changed: Condvar,
 }
 
 impl Proxy {
@@ -223,8 +230,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let state = State { to, fault: Fault::Nothing, open: Vec::new(), met: 0 };
-        let state = Arc::new(Mutex::new(state));
-        let shared = Arc::clone(&state);
+        let shared = Arc::new(Shared { state: Mutex::new(state), has_changed: Condvar::new() });
+        let proxy = Self { address, shared: Arc::clone(&shared) };
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&shared);
@@ -232,7 +239,7 @@ impl Proxy {
                 thread::spawn(move || handle(stream, &shared).ok());
             }
         });
-        Self { address, state }
+        proxy
     }
 
     /// `http://HOST:PORT`.
@@ -242,35 +249,39 @@ impl Proxy {
 
     /// Sets the fault from now on; open connections are closed.
     pub(crate) fn set(&self, fault: Fault) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.shared.state.lock().unwrap();
         state.fault = fault;
         state.met = 0;
         for stream in state.open.drain(..) {
             stream.shutdown(Shutdown::Both).ok();
         }
+        self.shared.has_changed.notify_all();
     }
 
     /// Waits until this many connections have met the fault.
     pub(crate) fn wait_met(&self, times: u32) {
-        let begin = Instant::now();
-        while self.state.lock().unwrap().met < times {
-            assert!(begin.elapsed() < Duration::from_mins(2), "nobody connects");
-            thread::sleep(Duration::from_millis(10));
-        }
+        let Shared { state, has_changed } = &*self.shared;
+        let too_few = |state: &mut State| state.met < times;
+        let wait = has_changed.wait_timeout_while(state.lock().unwrap(), PATIENCE, too_few);
+        let (state, timeout) = wait.unwrap();
+        assert!(!timeout.timed_out(), "{} of {times} connections", state.met);
     }
 }
 
 /// Handles a connection until it ends.
-fn handle(mut client: TcpStream, shared: &Mutex<State>) -> io::Result<()> {
+fn handle(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
     let (fault, to) = {
-        let mut state = shared.lock().unwrap();
+        let mut state = shared.state.lock().unwrap();
         state.met += 1;
+        shared.has_changed.notify_all();
         state.open.push(client.try_clone()?);
         (state.fault, state.to)
     };
     match fault {
         Fault::Stall => {
-            thread::sleep(Duration::from_mins(5));
+            let is_stalled = |state: &mut State| state.fault == Fault::Stall;
+            let state = shared.state.lock().unwrap();
+            drop(shared.has_changed.wait_while(state, is_stalled).unwrap());
             return Ok(());
         }
         Fault::Status(status) => {
@@ -287,7 +298,7 @@ fn handle(mut client: TcpStream, shared: &Mutex<State>) -> io::Result<()> {
         Fault::Nothing | Fault::CutRequest | Fault::CutAnswer => {}
     }
     let mut server = TcpStream::connect(to)?;
-    shared.lock().unwrap().open.push(server.try_clone()?);
+    shared.state.lock().unwrap().open.push(server.try_clone()?);
     if fault == Fault::CutRequest {
         io::copy(&mut client.try_clone()?.take(20_000), &mut server)?;
         server.shutdown(Shutdown::Both)?;

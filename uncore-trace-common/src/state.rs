@@ -56,7 +56,7 @@ pub struct Run {
     /// The thread that runs since `end`: `tid << 32 | (end & 0xffff_ffff)`.
     pub next: u64,
     /// End of the tick in which `end` lies.
-    pub boundary: u64,
+    pub tick_end_ns: u64,
     /// Total interrupt time of this CPU at `end`, in nanoseconds.
     pub irq_at_end: u64,
     /// Slots in use.
@@ -114,7 +114,7 @@ pub struct Irq {
     /// `KIND_IRQ`.
     pub header: Header,
     /// End of the tick in which the slots' time lies.
-    pub boundary: u64,
+    pub tick_end_ns: u64,
     /// 0, or the begin of the only slot's interrupt.
     pub begin: u64,
     /// 0, or the end of the only slot's interrupt.
@@ -186,7 +186,7 @@ pub struct Io {
     /// `KIND_IO`.
     pub header: Header,
     /// End of the tick in which the slots' bytes were moved.
-    pub boundary: u64,
+    pub tick_end_ns: u64,
     /// 0, or the begin of the only slot's request.
     pub begin: u64,
     /// 0, or the end of the only slot's request.
@@ -239,7 +239,7 @@ pub struct CpuState {
     pub soft: IrqTrack,
 }
 
-/// Task of the sampler of one CPU: user space writes it as a whole, at any time. Array map, indexed
+/// What the sampler of one CPU reads: user space writes it as a whole, at any time. Array map, indexed
 /// by CPU.
 ///
 /// User space reuses slots that the CPU may still read only after all samples from them were read.
@@ -273,7 +273,7 @@ pub struct Sampler {
 /// by CPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sweep {
+pub struct SamplerProgress {
     /// When the counters were last read.
     pub last_read: u64,
     /// Number of the last sweep.
@@ -325,6 +325,6 @@ const _: () = {
     assert!(size_of::<IrqTrack>() == size_of::<Irq>() + 8 * 4);
     assert!(size_of::<CpuState>() == size_of::<Run>() + 2 * size_of::<IrqTrack>());
     assert!(size_of::<Sampler>() == 36);
-    assert!(size_of::<Sweep>() == 32);
+    assert!(size_of::<SamplerProgress>() == 32);
     assert!(size_of::<Drops>() == 8 * (KINDS + 5));
 };

@@ -47,7 +47,7 @@ pub struct MovedBytes {
 #[repr(C)]
 struct Alone {
     header: Header,
-    boundary: u64,
+    tick_end_ns: u64,
     begin: u64,
     end: u64,
     sequence: u64,
@@ -77,12 +77,12 @@ pub fn add_moved(event: &MovedBytes, owner: &IoOwner, fill: impl Fn(&mut IoSlot)
     };
     // SAFETY: only programs on this CPU write its value, and `busy` keeps them apart.
     let state = unsafe { &mut *state };
-    let boundary = tick_end(now_ns);
-    let spans = event.begin != 0 && event.begin + TICK_NS.load() < boundary;
+    let tick_end_ns = tick_end(now_ns);
+    let spans = event.begin != 0 && event.begin + TICK_NS.load() < tick_end_ns;
     if spans || is_busy(state) {
         let mut record = Alone {
             header: Header { kind: KIND_IO, cpu },
-            boundary,
+            tick_end_ns,
             begin: if spans { event.begin } else { 0 },
             end: if spans { now_ns } else { 0 },
             sequence: 0,
@@ -100,7 +100,7 @@ pub fn add_moved(event: &MovedBytes, owner: &IoOwner, fill: impl Fn(&mut IoSlot)
         return;
     }
     set_busy(state, 1);
-    combine_slot(&mut state.pending, cpu, now_ns, boundary, event, owner, fill);
+    combine_slot(&mut state.pending, cpu, now_ns, tick_end_ns, event, owner, fill);
     set_busy(state, 0);
 }
 
@@ -109,17 +109,17 @@ fn combine_slot(
     pending: &mut Io,
     cpu: u32,
     now_ns: u64,
-    boundary: u64,
+    tick_end_ns: u64,
     event: &MovedBytes,
     owner: &IoOwner,
     fill: impl Fn(&mut IoSlot),
 ) {
-    if now_ns >= pending.boundary {
+    if now_ns >= pending.tick_end_ns {
         if pending.len != 0 {
             flush_slots(pending);
         }
         pending.header = Header { kind: KIND_IO, cpu };
-        pending.boundary = boundary;
+        pending.tick_end_ns = tick_end_ns;
     }
     let mut index = find_slot(pending, event, owner);
     if index >= IO_SLOTS as u64 {
@@ -185,7 +185,7 @@ pub fn flush_ended(cpu: u32, now_ns: u64) {
     };
     // SAFETY: as in `add_moved`.
     let state = unsafe { &mut *state };
-    if state.pending.len != 0 && now_ns >= state.pending.boundary && !is_busy(state) {
+    if state.pending.len != 0 && now_ns >= state.pending.tick_end_ns && !is_busy(state) {
         set_busy(state, 1);
         flush_slots(&mut state.pending);
         set_busy(state, 0);

@@ -81,7 +81,7 @@ pub fn soft_exit() {
 /// Sends the slots of a tick that has ended.
 #[inline(always)]
 pub fn flush_ended(track: &mut IrqTrack, now_ns: u64) {
-    if track.pending.len != 0 && now_ns >= track.pending.boundary {
+    if track.pending.len != 0 && now_ns >= track.pending.tick_end_ns {
         flush_slots(&mut track.pending);
     }
 }
@@ -91,15 +91,15 @@ fn add_interrupt(track: &mut IrqTrack, context: u32, cpu: u32, began: u64, now_n
     track.total += ns;
     let number = track.number as u32;
     let pending = &mut track.pending;
-    let crosses = now_ns >= pending.boundary;
+    let crosses = now_ns >= pending.tick_end_ns;
     if crosses {
         if pending.len != 0 {
             flush_slots(pending);
         }
         pending.header = Header { kind: KIND_IRQ, cpu };
-        pending.boundary = tick_end(now_ns);
+        pending.tick_end_ns = tick_end(now_ns);
     }
-    let inside = began + crate::globals::TICK_NS.load() >= pending.boundary;
+    let inside = began + crate::globals::TICK_NS.load() >= pending.tick_end_ns;
     let mut index = if inside { find_slot(pending, number) } else { pending.len };
     if index >= IRQ_SLOTS as u64 {
         flush_slots(pending);

@@ -1,10 +1,11 @@
-//! All maps. The loader replaces sizes of `1` by those of the machine.
+//! Maps that several programs share; others stand where they are used. The loader replaces sizes of
+//! `1` by those of the machine.
 
 use aya_ebpf::bindings::bpf_timer;
 use aya_ebpf::btf_maps::{Array, ArrayOfMaps, PerCpuArray, PerfEventArray, RingBuf};
 use aya_ebpf::macros::btf_map;
 use uncore_trace_common::record::{Sample, TRIGGERS};
-use uncore_trace_common::state::{CpuState, Drops, IoState, Sampler, Sweep};
+use uncore_trace_common::state::{CpuState, Drops, IoState, Sampler, SamplerProgress};
 
 /// A timer alone in its value: up to Linux 6.12 the verifier refuses maps that hold a timer to
 /// raw tracepoint programs, so nothing that they need may share it.
@@ -30,13 +31,13 @@ pub static CPUS: Array<CpuState, 1> = Array::new();
 #[btf_map]
 pub static IO: Array<IoState, 1> = Array::new();
 
-/// Task of each CPU's sampler.
+/// What the sampler of each CPU reads.
 #[btf_map]
 pub static SAMPLERS: Array<Sampler, 1> = Array::new();
 
 /// Progress of each CPU's sampler.
 #[btf_map]
-pub static SWEEPS: Array<Sweep, 1> = Array::new();
+pub static SWEEPS: Array<SamplerProgress, 1> = Array::new();
 
 /// The timer of each CPU.
 #[btf_map]

@@ -47,7 +47,7 @@ fn start_run(run: &mut Run, cpu: u32, now_ns: u64) {
     run.begin = now_ns;
     run.last = now_ns;
     run.end = now_ns;
-    run.boundary = tick_end(now_ns);
+    run.tick_end_ns = tick_end(now_ns);
     run.len = 0;
 }
 
@@ -56,7 +56,7 @@ fn start_run(run: &mut Run, cpu: u32, now_ns: u64) {
 fn add_slice(state: &mut CpuState, tid: u32, now_ns: u64, irq_now: u64) {
     let wall = now_ns - state.run.end;
     let irq = irq_now - state.run.irq_at_end;
-    let crosses = now_ns >= state.run.boundary;
+    let crosses = now_ns >= state.run.tick_end_ns;
     let alone = crosses || SLICES.load() != 0;
     let mut index = if alone { state.run.len } else { find_slot(&state.run, tid) };
     if index >= RUN_SLOTS as u64 {
@@ -83,7 +83,7 @@ fn add_slice(state: &mut CpuState, tid: u32, now_ns: u64, irq_now: u64) {
         }
         state.run.last = began;
         flush_slots(&mut state.run);
-        state.run.boundary = tick_end(now_ns);
+        state.run.tick_end_ns = tick_end(now_ns);
     }
 }
 

@@ -9,24 +9,35 @@ use uncore_trace_common::record::{
     CONTEXT_SOFTIRQ, CONTEXT_TASK, Header, KIND_SAMPLE, MAX_COUNTERS, READ_FAILED, Reading,
     SAMPLE_PREFIX, Sample, TRIGGER_SCHED, TRIGGER_TIMER,
 };
-use uncore_trace_common::state::{Sampler, Sweep};
+use uncore_trace_common::state::{Sampler, SamplerProgress};
 
 use crate::globals::{MIN_GAP_NS, SAMPLE_ON_IRQ, SAMPLE_ON_SCHED};
 use crate::helpers::{monotonic_ns, this_cpu};
 use crate::maps::{COUNTERS, CPUS, SAMPLERS, SCRATCH, SWEEPS};
 use crate::{emit, task, turn};
 
+/// Why and in which context a sweep is made.
+#[derive(Clone, Copy)]
+struct SweepCause {
+    trigger: u32,
+    /// The context of the CPU until now.
+    context: u32,
+    /// Its interrupt or softirq vector.
+    number: u32,
+}
+
 /// Reads the counters of this CPU, if it has any and the last reading is not too recent; at a
 /// switch, those that are read at every switch are always read. `context` and `number` are the
 /// context of the CPU until now.
 #[inline(always)]
 pub fn read_counters(trigger: u32, context: u32, number: u32) {
-    read_on(this_cpu(), trigger, context, number);
+    read_on(this_cpu(), SweepCause { trigger, context, number });
 }
 
 /// As [`read_counters`], with the number of this CPU.
 #[inline(always)]
-fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
+fn read_on(cpu: u32, cause: SweepCause) {
+    let trigger = cause.trigger;
     // User space may change it at any time, so it is read once.
     let Some(&Sampler { first: first_slot, len, at_switch, turn, .. }) = SAMPLERS.get(cpu) else {
         return;
@@ -39,22 +50,16 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     };
     // SAFETY: written on this CPU only, and `busy` keeps its programs apart.
     let sweep = unsafe { &mut *sweep };
-    let mut wanted = len;
-    let mut only_changes = false;
-    if trigger != TRIGGER_TIMER {
-        let reads_all = if trigger == TRIGGER_SCHED { SAMPLE_ON_SCHED.load() } else { 1 };
-        if reads_all == 0 || monotonic_ns() - sweep.last_read < MIN_GAP_NS.load() {
-            if trigger != TRIGGER_SCHED || at_switch == 0 {
-                return;
-            }
-            wanted = at_switch;
-            only_changes = true;
-        }
+    // At a switch, those that count in software are read even where the others are not.
+    let reads_some = trigger == TRIGGER_SCHED && at_switch != 0;
+    let mut reads_all = may_read_all(trigger, sweep);
+    if !reads_all && !reads_some {
+        return;
     }
+    let mut wanted = if reads_all { len } else { at_switch };
     if is_busy(sweep) {
         // The interrupted sweep would be sent after this one, with older readings.
-        // SAFETY: a field of the value that is given.
-        emit::count_drop(|drops| unsafe { &raw mut (*drops).nested });
+        count_nested();
         return;
     }
     let Some(sample) = SCRATCH.get_ptr_mut(trigger) else {
@@ -64,35 +69,28 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
     set_busy(sweep, 1);
     let mut has_turn = false;
     if SAMPLE_ON_SCHED.load() != 0 && turn != 0 && wanted == len {
-        if trigger == TRIGGER_TIMER {
-            has_turn = turn::wait_for_turn(turn, cpu);
-        } else if turn::is_due(turn, monotonic_ns(), MIN_GAP_NS.load()) {
-            has_turn = turn::take_turn(turn, cpu);
-        }
+        has_turn = claim_turn(trigger, turn, cpu);
         if !has_turn {
             if trigger == TRIGGER_TIMER {
-                // SAFETY: a field of the value that is given.
-                emit::count_drop(|drops| unsafe { &raw mut (*drops).nested });
+                count_nested();
+            }
+            if !reads_some {
                 set_busy(sweep, 0);
                 return;
             }
-            if trigger != TRIGGER_SCHED || at_switch == 0 {
-                set_busy(sweep, 0);
-                return;
-            }
+            reads_all = false;
             wanted = at_switch;
-            only_changes = true;
         }
     }
     // SAFETY: a per-CPU value, and each trigger has its own.
     let sample = unsafe { &mut *sample };
     // Other counters may have had the same values.
     sweep.changed = u64::from(sample.first ^ first_slot);
-    if !only_changes {
+    if reads_all {
         sample.begin = monotonic_ns();
     }
     let read = read_slots(first_slot, wanted, sample, &raw mut sweep.changed);
-    if only_changes {
+    if !reads_all {
         if sweep.changed == 0 {
             set_busy(sweep, 0);
             return;
@@ -102,29 +100,69 @@ fn read_on(cpu: u32, trigger: u32, context: u32, number: u32) {
         sample.begin = monotonic_ns();
     }
     sample.end = monotonic_ns();
+    send_sample(sample, sweep, cpu, cause, first_slot, read);
+    if wanted == len {
+        sweep.last_read = sample.begin;
+    }
+    if has_turn {
+        turn::note_read(turn, sample.begin);
+        turn::release_turn(turn);
+    }
+    set_busy(sweep, 0);
+}
+
+/// Whether all counters are read, and not only those that are read at every switch: by the timer
+/// always, else if that was asked for and the last reading is not too recent.
+#[inline(always)]
+fn may_read_all(trigger: u32, sweep: &SamplerProgress) -> bool {
+    if trigger == TRIGGER_TIMER {
+        return true;
+    }
+    let is_asked_for = trigger != TRIGGER_SCHED || SAMPLE_ON_SCHED.load() != 0;
+    is_asked_for && monotonic_ns() - sweep.last_read >= MIN_GAP_NS.load()
+}
+
+/// Takes the turn at counters that several CPUs read. The timer must read them, so it waits.
+#[inline(always)]
+fn claim_turn(trigger: u32, turn: u32, cpu: u32) -> bool {
+    if trigger == TRIGGER_TIMER {
+        turn::wait_for_turn(turn, cpu)
+    } else {
+        turn::is_due(turn, monotonic_ns(), MIN_GAP_NS.load()) && turn::take_turn(turn, cpu)
+    }
+}
+
+/// Counts a sweep that another one on this CPU, or the turn of another CPU, prevents.
+#[inline(always)]
+fn count_nested() {
+    // SAFETY: a field of the value that is given.
+    emit::count_drop(|drops| unsafe { &raw mut (*drops).nested });
+}
+
+/// Sends the readings of a sweep, of which `sample` has the times.
+#[inline(always)]
+fn send_sample(
+    sample: &mut Sample,
+    sweep: &mut SamplerProgress,
+    cpu: u32,
+    cause: SweepCause,
+    first_slot: u32,
+    read: u32,
+) {
     sample.header = Header { kind: KIND_SAMPLE, cpu };
-    sample.trigger = trigger;
-    sample.context = context;
-    sample.number = number;
+    sample.trigger = cause.trigger;
+    sample.context = cause.context;
+    sample.number = cause.number;
     sample.first = first_slot;
     sample.reserved = 0;
     task::fill_task(&mut sample.task);
     sample.len = read;
-    if wanted == len {
-        sweep.last_read = sample.begin;
-        if has_turn {
-            turn::note_read(turn, sample.begin);
-        }
-    }
+    // In the order of sending: a gap is a lost sample.
     sweep.sequence += 1;
     sample.sequence = sweep.sequence;
     let size = SAMPLE_PREFIX as u64 + u64::from(read) * size_of::<Reading>() as u64;
     // SAFETY: `read_slots` returns at most MAX_COUNTERS, so `size` lies inside the map value.
     unsafe { emit::send_record(KIND_SAMPLE, sample, size) };
-    if has_turn {
-        turn::release_turn(turn);
-    }
-    set_busy(sweep, 0);
 }
 
 /// Reads the counters of another CPU that this CPU reads at switches, if it has any, the last
@@ -161,20 +199,9 @@ pub fn read_others() {
     sample.begin = monotonic_ns();
     let read = read_slots(first_slot, others_len, sample, &raw mut sweep.changed);
     sample.end = monotonic_ns();
-    sample.header = Header { kind: KIND_SAMPLE, cpu };
-    sample.trigger = TRIGGER_SCHED;
-    sample.context = CONTEXT_TASK;
-    sample.number = 0;
-    sample.first = first_slot;
-    sample.reserved = 0;
-    task::fill_task(&mut sample.task);
-    sample.len = read;
     turn::note_read(turn, sample.begin);
-    sweep.sequence += 1;
-    sample.sequence = sweep.sequence;
-    let size = SAMPLE_PREFIX as u64 + u64::from(read) * size_of::<Reading>() as u64;
-    // SAFETY: `read_slots` returns at most MAX_COUNTERS, so `size` lies inside the map value.
-    unsafe { emit::send_record(KIND_SAMPLE, sample, size) };
+    let cause = SweepCause { trigger: TRIGGER_SCHED, context: CONTEXT_TASK, number: 0 };
+    send_sample(sample, sweep, cpu, cause, first_slot, read);
     turn::release_turn(turn);
     set_busy(sweep, 0);
 }
@@ -195,18 +222,18 @@ pub fn read_on_timer(cpu: u32) {
             number = state.soft.number as u32;
         }
     }
-    read_on(cpu, TRIGGER_TIMER, context, number);
+    read_on(cpu, SweepCause { trigger: TRIGGER_TIMER, context, number });
 }
 
 /// Whether a program that was interrupted by this one is reading.
 #[inline(always)]
-fn is_busy(sweep: &Sweep) -> bool {
+fn is_busy(sweep: &SamplerProgress) -> bool {
     // SAFETY: a reference is readable.
     unsafe { (&raw const sweep.busy).read_volatile() != 0 }
 }
 
 #[inline(always)]
-fn set_busy(sweep: &mut Sweep, busy: u64) {
+fn set_busy(sweep: &mut SamplerProgress, busy: u64) {
     // SAFETY: a reference is writable. Volatile, so that it is set before and cleared after.
     unsafe { (&raw mut sweep.busy).write_volatile(busy) };
 }

@@ -12,7 +12,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
     HttpResponseBody, HttpService, ReqwestConnector,
 };
-use uncore_trace::bounds;
+use uncore_trace_recording::bounds;
 
 /// The most bytes of the largest object that is read back.
 #[derive(Debug, Clone, Default)]

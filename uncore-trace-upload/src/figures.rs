@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use uncore_trace::tables::mode::FileMode;
+use uncore_trace_recording::tables::mode::FileMode;
 
 /// Counts since the start of the process. The waiting files are those of the last scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -58,17 +58,22 @@ impl UploadFigures {
         } = *self;
         let lines = [
             ("sent_files_total", "counter", "Roll-up files that the store confirmed.", sent_files),
-            ("sent_bytes_total", "counter", "Bytes of these files.", sent_bytes),
+            ("sent_bytes_total", "counter", "Bytes of files that the store confirmed.", sent_bytes),
             ("waiting_files", "gauge", "Roll-up files that are not confirmed yet.", waiting_files),
-            ("waiting_bytes", "gauge", "Bytes of these files.", waiting_bytes),
+            ("waiting_bytes", "gauge", "Bytes of files that are not confirmed yet.", waiting_bytes),
             (
                 "dropped_files_total",
                 "counter",
-                "Files that were dropped because the queue was full.",
+                "Unsent files that were removed because the queue was full.",
                 dropped_files,
             ),
-            ("dropped_bytes_total", "counter", "Bytes of these files.", dropped_bytes),
-            ("failures_total", "counter", "Attempts that failed.", failures),
+            (
+                "dropped_bytes_total",
+                "counter",
+                "Bytes of unsent files that were removed.",
+                dropped_bytes,
+            ),
+            ("failures_total", "counter", "Attempts to send a file that failed.", failures),
         ];
         let line = |(name, metric_type, help, value): (&str, &str, &str, u64)| {
             let name = format!("uncore_trace_upload_{name}");

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use uncore_trace::bounds;
-use uncore_trace::tables::mode::FileMode;
-use uncore_trace::tables::upload_journal::{JOURNAL, Stamp, line, parse_journal};
+use uncore_trace_recording::bounds;
+use uncore_trace_recording::tables::mode::FileMode;
+use uncore_trace_recording::tables::upload_journal::{JOURNAL, Stamp, line, parse_journal};
 
 use crate::tree::CompleteFile;
 
@@ -59,7 +59,7 @@ impl Journal {
         let lines_of_store = text.strip_prefix(&head);
         if lines_of_store.is_none() && text.lines().count() > 1 {
             log::warn!(
-                "{} belongs to another store than {store}: all files are sent again",
+                "{} belongs to another store: all files are sent to {store} again",
                 path.display()
             );
         }
@@ -71,7 +71,7 @@ impl Journal {
             Err(error) if !is_full(&error) => {
                 let path = path.display();
                 Err(error).with_context(|| {
-                    format!("cannot write {path}: run the upload as a user who may")
+                    format!("cannot write {path}: run the upload as a user who may write there")
                 })
             }
             written => {

@@ -19,22 +19,22 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::ArgAction;
-use uncore_trace::cmd::heading::OTHER;
-use uncore_trace::cmd::output::print;
-use uncore_trace::cmd::upload::Args;
-use uncore_trace::cmd::{command_line, messages};
-use uncore_trace::config::Config;
-use uncore_trace::signals::{self, Signals};
-use uncore_trace::text::{count_noun, printable};
-use uncore_trace::units;
+use uncore_trace_recording::cli::heading::OTHER;
+use uncore_trace_recording::cli::output::print;
+use uncore_trace_recording::cli::upload_args::UploadArgs;
+use uncore_trace_recording::cli::{command_line, messages};
+use uncore_trace_recording::config::Config;
+use uncore_trace_recording::signals::{self, Signals, event_loop};
+use uncore_trace_recording::text::{count_noun, printable};
+use uncore_trace_recording::units;
 
 use crate::figures::UploadFigures;
 use crate::otlp::{Push, PushSettings};
 use crate::uploader::{UploadOutcome, UploadTask};
 
-// No doc comment: the text of the help is that of `Args`.
+// No doc comment: the text of the help is that of `UploadArgs`.
 #[derive(Debug, clap::Parser)]
 #[command(
     name = "uncore-trace-upload",
@@ -44,7 +44,7 @@ use crate::uploader::{UploadOutcome, UploadTask};
 )]
 struct UploadCli {
     #[command(flatten)]
-    args: Args,
+    args: UploadArgs,
 
     /// Print this help; -h is the short form
     #[arg(short, long, action = ArgAction::Help, help_heading = OTHER)]
@@ -57,7 +57,7 @@ struct UploadCli {
 
 fn main() -> ExitCode {
     signals::survive_file_size_limit();
-    let cli: UploadCli = match command_line::parse(std::env::args_os()) {
+    let cli: UploadCli = match command_line::parse(std::env::args_os(), |_, _| None) {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs the upload and returns the exit code, which the help explains.
-fn run(args: &Args) -> Result<u8> {
+fn run(args: &UploadArgs) -> Result<u8> {
     let Tasks { upload, push } = read_tasks(&args.config)?;
     let mut push = push.map(Push::new).transpose()?;
     if args.check {
@@ -75,8 +75,7 @@ fn run(args: &Args) -> Result<u8> {
         print(&format!("{path}: the configuration of the upload is valid; no request was sent\n"))?;
         return Ok(0);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the event loop")?;
+    let runtime = event_loop()?;
     let ended: Result<_> = runtime.block_on(async {
         let mut signals = Signals::install()?;
         let outcome = if let Some(task) = &upload {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use reqwest::Url;
-use uncore_trace::confine::ThreadNeeds;
+use uncore_trace_recording::confine::ThreadNeeds;
 
 use crate::otlp::Push;
 use crate::store::UploadStore;

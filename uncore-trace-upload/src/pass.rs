@@ -6,9 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Result;
 use tokio::time::{sleep, timeout};
 
-use uncore_trace::signals::Signals;
-use uncore_trace::text::count_noun;
-use uncore_trace::units;
+use uncore_trace_recording::signals::Signals;
+use uncore_trace_recording::text::count_noun;
+use uncore_trace_recording::units;
 
 use crate::backoff::{Backoff, spread_wait};
 use crate::figures::UploadFigures;

@@ -23,7 +23,7 @@ use object_store::path::Path;
 use object_store::{ClientConfigKey, ObjectStore, ObjectStoreExt as _, PutMode, RetryConfig};
 use tokio::time::timeout;
 
-use uncore_trace::config::UploadConfig;
+use uncore_trace_recording::config::UploadConfig;
 
 use crate::answers::{Connector, Largest};
 
@@ -164,7 +164,7 @@ impl UploadStore {
                 return format!("the store did not answer within {} s", patience.as_secs());
             }
             StoreFailure::Size { kept, sent } => {
-                return format!("the store has {kept} bytes of {sent}");
+                return format!("the store has {kept} of {sent} bytes");
             }
             StoreFailure::Other => {
                 return "the store has another object of this name; remove one of them".to_owned();
@@ -274,7 +274,7 @@ fn open_bucket(settings: &UploadConfig, location: &str) -> Result<UploadStore> {
     ensure!(
         !location.contains('@')
             && !endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')),
-        "credentials are not written into the configuration: {CREDENTIALS}"
+        "credentials may not be in the configuration: {CREDENTIALS}"
     );
     let belongs = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     ensure!(
@@ -283,7 +283,7 @@ fn open_bucket(settings: &UploadConfig, location: &str) -> Result<UploadStore> {
     );
     let prefix = prefix.trim_matches('/');
     let is_plain = !prefix.contains(['?', '#', '\\']) && Path::parse(prefix).is_ok();
-    ensure!(is_plain, "{url:?}: the prefix is no path; write s3://BUCKET/PREFIX");
+    ensure!(is_plain, "{url:?}: the prefix is not a path; write s3://BUCKET/PREFIX");
     install_tls();
     let client = AmazonS3ConfigKey::Client;
     let largest = Largest::default();

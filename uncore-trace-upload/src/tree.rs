@@ -14,8 +14,8 @@ use jiff::civil;
 use jiff::tz::TimeZone;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 
-use uncore_trace::tables::layout::{self, Partition};
-use uncore_trace::tables::upload_journal::Stamp;
+use uncore_trace_recording::tables::layout::{self, Partition};
+use uncore_trace_recording::tables::upload_journal::Stamp;
 
 const HOUR: Duration = Duration::from_hours(1);
 

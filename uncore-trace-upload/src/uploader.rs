@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use uncore_trace::config::UploadConfig;
-use uncore_trace::confine;
-use uncore_trace::signals::Signals;
-use uncore_trace::tables::lock::{self, Lock, LockingCommand};
-use uncore_trace::tables::mode::FileMode;
+use uncore_trace_recording::config::UploadConfig;
+use uncore_trace_recording::confine;
+use uncore_trace_recording::signals::Signals;
+use uncore_trace_recording::tables::lock::{self, Lock, LockingCommand};
+use uncore_trace_recording::tables::mode::FileMode;
 
 use crate::figures::UploadFigures;
 use crate::needs;
@@ -101,8 +101,8 @@ pub(crate) async fn without_files(push: Option<&mut Push>, once: bool, signals: 
 fn directory_exists(directory: &Path) -> Result<()> {
     if !directory.is_dir() {
         bail!(
-            "cannot upload {}: there is no such directory; it is [rollup] directory of the \
-             configuration, and the agent makes it",
+            "cannot upload {}: there is no such directory; the agent makes the directory of \
+             [rollup] in the configuration",
             directory.display()
         );
     }

@@ -15,9 +15,10 @@ use anyhow::{Context as _, Result};
 use fastrand::Rng;
 use uncore_trace::assemble::{Setup, Sink, Timeline};
 use uncore_trace::attribute::{
-    self, Attributor, Choice, CoreSiblings, Effort, MIN_SHARE, Methods, RecordingFacts,
+    self, Attributor, CoreSiblings, Effort, MIN_SHARE, MethodChoice, Methods, RecordingFacts,
     order_counters,
 };
+use uncore_trace::choice::MethodChoice;
 use uncore_trace::clock::Snapshot;
 use uncore_trace::count::Count;
 use uncore_trace::discover::CgroupMounts;
@@ -291,7 +292,7 @@ fn main() -> Result<()> {
         seconds: number(seconds)?,
         rows: kept.map_or(Ok(u64::MAX), |(rows, _)| number(rows))?,
     };
-    let method = if method == "auto" { Choice::Auto } else { Choice::Residency };
+    let method = if method == "auto" { MethodChoice::Auto } else { MethodChoice::Residency };
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let run = kept.map_or_else(|| dir.path().join("run"), |(_, dir)| PathBuf::from(dir));
     let (begin, before_s) = (Instant::now(), process_s());
@@ -407,7 +408,7 @@ struct BenchRecording {
 /// Records into a dataset. With a speed, records come so many times as fast as those of a machine.
 fn record_machine(
     size: MachineSize,
-    method: Choice,
+    method: MethodChoice,
     speed: Option<f64>,
     run: &Path,
 ) -> Result<BenchRecording> {
@@ -491,8 +492,8 @@ fn record_machine(
                 behind_s = [behind_s[0].max(late_s), late_s];
                 let [now_s, late_s] = [now_s.max(due_s), late_s].map(|s| (s * 1e9) as u64);
                 load.update_relief(now_s, late_s, false);
-                timeline.set_relief(load.current_relief());
-                relief = relief.max(load.current_relief());
+                timeline.set_relief(load.relief);
+                relief = relief.max(load.relief);
             }
             while !timeline.close_ticks(begin + TICK_NS, true, &mut sink, &mut |_| None) {
                 sink.hand_over(&mut writer)?;

@@ -2,7 +2,8 @@
 //!
 //! The modules are stages of a pipeline. Each stage takes plain data of the one before it and
 //! returns its own. A module imports only modules of groups that are declared before its own,
-//! below; a test checks it. A view reads only tables, so that live and recorded answers agree.
+//! below, and those of [`uncore_trace_recording`]; a test checks it. A view reads only tables, so
+//! that live and recorded answers agree.
 //!
 //! ```text
 //! discover -> catalog -> plan -> open -> drain -> assemble -> entries -> attribute -> tables -> view
@@ -10,6 +11,9 @@
 //!                                  |       |       |           `------- replay <-------'  |
 //!                                  `-------`-------`--------- record runs the whole ------'
 //! ```
+//!
+//! `schema`, `tables`, `config` and the small modules below them are of
+//! [`uncore_trace_recording`], and re-exported here.
 //!
 //! | module | takes | gives | touches the machine |
 //! |---|---|---|---|
@@ -41,25 +45,13 @@
 
 // The groups are in the order of imports: see above.
 
-pub mod bounds;
-pub mod clock;
-pub mod count;
-mod heap;
-pub mod held_messages;
-pub mod otlp;
-mod priority;
-pub mod protobuf;
-pub mod signals;
-pub mod terminal;
-pub mod units;
+use uncore_trace_recording::priority;
+pub use uncore_trace_recording::{
+    bounds, choice, cli, clock, config, confine, count, held_messages, otlp, protobuf, schema,
+    signals, suggest, table, tables, terminal, text, units,
+};
 
-pub mod confine;
-pub mod text;
 pub mod workload;
-
-pub mod table;
-
-pub mod schema;
 
 pub mod discover;
 
@@ -79,16 +71,12 @@ pub mod assemble;
 
 pub mod attribute;
 
-pub mod tables;
-
 pub mod cut;
 pub mod replay;
 
 pub mod view;
 
 pub mod record;
-
-pub mod config;
 
 pub mod agent;
 pub mod calibrate;
@@ -97,3 +85,8 @@ pub mod stat;
 pub mod top;
 
 pub mod cmd;
+
+#[cfg(test)]
+#[allow(dead_code, reason = "the integration tests use the rest")]
+#[path = "../../tests/wait.rs"]
+mod wait;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use uncore_trace::cli::{command_line, messages};
 use uncore_trace::cmd;
 use uncore_trace::record::canary;
 use uncore_trace::signals;
@@ -14,15 +15,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     signals::survive_file_size_limit();
-    let name = std::env::args_os().next();
-    if let Some(code) = canary::main(name.as_deref()) {
+    if let Some(code) = canary::main(std::env::args_os().next().as_deref()) {
         return code;
     }
-    let cli: cmd::Cli = match cmd::command_line::parse(std::env::args_os()) {
-        Ok(cli) => cli,
-        Err(code) => return ExitCode::from(code),
-    };
+    let cli: cmd::Cli =
+        match command_line::parse(std::env::args_os(), cmd::perf_options::option_tip) {
+            Ok(cli) => cli,
+            Err(code) => return ExitCode::from(code),
+        };
     // Before the subcommand runs: all stages log.
-    cmd::messages::install_logger();
-    cmd::messages::exit_code(cli.command.run())
+    messages::install_logger();
+    messages::exit_code(cli.command.run())
 }

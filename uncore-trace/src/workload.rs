@@ -52,7 +52,7 @@ pub struct Workload {
     /// The time of the children that ended before it began.
     children_before: CommandCpuTime,
     /// Its own time once it has ended.
-    used: Option<CommandCpuTime>,
+    pub used: Option<CommandCpuTime>,
     /// Whether it was sent SIGTERM.
     terminated: bool,
 }
@@ -91,7 +91,7 @@ impl Workload {
     /// The state of the command cannot be read.
     pub fn running_pid(&mut self) -> Result<Option<u32>> {
         let Some(child) = &mut self.child else { return Ok(None) };
-        if let Some(status) = child.try_wait().context("cannot look for the command")? {
+        if let Some(status) = child.try_wait().context("cannot read the state of the command")? {
             self.status = Some(status);
             self.used.get_or_insert_with(|| {
                 CommandCpuTime::of_children().time_since(self.children_before)
@@ -154,11 +154,6 @@ impl Workload {
             Ok(()) => self.terminated = true,
             Err(error) => log::warn!("cannot send SIGTERM to the command (pid {pid}): {error}"),
         }
-    }
-
-    /// The time that it ran on CPUs, once it has ended.
-    pub const fn used_time(&self) -> Option<CommandCpuTime> {
-        self.used
     }
 
     /// The exit code of the command once it has ended. After death by a signal it is 128 + its

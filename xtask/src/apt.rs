@@ -33,12 +33,15 @@ impl Apt {
     /// failed. A list that could not be renewed is part of the error.
     pub(crate) fn install_packages(&self, packages: &[&str]) -> Result<()> {
         if version_of(self.program_command("apt-get")).is_err() {
-            bail!("no apt here: install what your distribution has for `{}`", packages.join(" "));
+            bail!(
+                "apt is not installed: install your distribution's packages for `{}`",
+                packages.join(" ")
+            );
         }
         let Err(first_error) = self.install_listed(packages) else { return Ok(()) };
         let mut error = first_error;
         if self.renewed.get().is_none() {
-            println!("apt: renewing the package lists ({error:#})");
+            println!("apt: updating the package lists ({error:#})");
             self.renew_lists();
             match self.install_listed(packages) {
                 Ok(()) => return Ok(()),
@@ -47,7 +50,7 @@ impl Apt {
         }
         if let Some(Err(renewing)) = self.renewed.get() {
             bail!(
-                "{error:#}, and the package lists cannot be renewed ({renewing}): check the \
+                "{error:#}, and the package lists cannot be updated ({renewing}): check the \
                  network and the sources in /etc/apt, then run `apt-get update`"
             );
         }
@@ -205,7 +208,7 @@ mod tests {
         for _ in 0..2 {
             let error = format!("{:#}", apt.install_packages(&["tool++"]).unwrap_err());
             let begin =
-                "apt knows no package tool++, and the package lists cannot be renewed (apt-get";
+                "apt knows no package tool++, and the package lists cannot be updated (apt-get";
             assert!(error.starts_with(begin), "{error}");
             assert!(error.ends_with("then run `apt-get update`"), "{error}");
         }
@@ -217,6 +220,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let apt = Apt { path: dir.path().into(), renewed: OnceCell::new() };
         let error = apt.install_packages(&["one", "two"]).unwrap_err().to_string();
-        assert_eq!(error, "no apt here: install what your distribution has for `one two`");
+        assert_eq!(
+            error,
+            "apt is not installed: install your distribution's packages for `one \
+                           two`"
+        );
     }
 }

@@ -71,7 +71,7 @@ pub(crate) type Answers = BTreeMap<String, Vec<Vec<Value>>>;
 
 /// Installs the engines, records and compares.
 pub(crate) fn run() -> Result<()> {
-    ensure!(rustix::process::geteuid().is_root(), "it records, so it must be run as root");
+    ensure!(rustix::process::geteuid().is_root(), "this task records: run it as root");
     install_engines(&[&NEW, &OLD])?;
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let run = dir.path().join("run/");
@@ -86,7 +86,7 @@ pub(crate) fn run() -> Result<()> {
         let begin = Instant::now();
         let text = ask_engine(venv, &[engine.as_ref(), &run, &tables]).context(name)?;
         let answers: Answers = serde_json::from_str(&text)
-            .with_context(|| format!("{name} answered what is not expected"))?;
+            .with_context(|| format!("{name} gave an unexpected answer"))?;
         let took = begin.elapsed().as_secs_f64();
         match &reference {
             None => {
@@ -166,7 +166,7 @@ pub(crate) fn compare_answers(
 ) -> Result<()> {
     ensure!(
         wanted.keys().eq(answers.keys()),
-        "{name} and {other_name} were not asked the same: {:?}, {:?}",
+        "{name} and {other_name} answered different questions: {:?}, {:?}",
         wanted.keys(),
         answers.keys()
     );

@@ -22,7 +22,7 @@ pub(crate) struct Unpack {
 /// Options of `cargo xtask pack`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pack {
-    /// Directory to read: all of it
+    /// Directory to read, with all its files
     dir: PathBuf,
     /// File to make, such as tests/fixtures/machines/NAME.toml
     file: PathBuf,

@@ -51,7 +51,7 @@ const MANY_HOSTS: f64 = 10_000.0;
 /// Options of `cargo xtask fleet`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Hosts of the hour that is asked about
+    /// Number of hosts in the queried hour
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(20..=9999))]
     hosts: u32,
     /// Length of a window in seconds
@@ -152,7 +152,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let versions: Versions = run_fleet_script(&["versions".as_ref(), &root, &path_of("versions")])?;
     versions.check_versions()?;
-    println!("fleet: older and newer files: the same sums, and what they lack is said");
+    println!("fleet: older and newer files: the same sums, and missing columns are named");
 
     let mut reference: Option<(&str, EngineAnswers)> = None;
     let mut figures = Vec::new();
@@ -252,10 +252,10 @@ impl EngineAnswers {
             });
             engines::compare_answers(("small files", &small), ("large files", &large.collect()))?;
         }
-        ensure!(self.pruned.len() >= 2, "it does not say what it read");
+        ensure!(self.pruned.len() >= 2, "it does not say how much it read");
         for Pruned { what: question, read, most: limit, all: total } in &self.pruned {
             ensure!(*read > 0, "{question}: nothing was read");
-            ensure!(limit < total, "{question}: there is nothing to leave out: {limit} of {total}");
+            ensure!(limit < total, "{question}: no file can be left out: {limit} of {total}");
             ensure!(
                 read <= limit,
                 "{question}: {read} of {total} were read, and {limit} are enough"
@@ -346,7 +346,7 @@ fn run_script<T: DeserializeOwned>(command: &mut Command) -> Result<T> {
         let error = String::from_utf8_lossy(&output.stderr);
         bail!("{}\n{}", output.status, last_lines(error.trim(), 30));
     }
-    serde_json::from_slice(&output.stdout).context("it wrote what is not expected")
+    serde_json::from_slice(&output.stdout).context("it wrote an unexpected answer")
 }
 
 /// Figures for docs/fleet.md.

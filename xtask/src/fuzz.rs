@@ -20,9 +20,9 @@ use crate::target;
 /// Options of `cargo xtask fuzz`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Targets to run; none: all of tests/fuzz/targets
+    /// Targets to run [default: all of tests/fuzz/targets]
     targets: Vec<String>,
-    /// How long each runs
+    /// Time that each target runs
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     seconds: u32,
 }
@@ -80,8 +80,7 @@ fn run_target(name: &str, seconds: u32) -> Result<()> {
     let known = SEEDS.iter().find(|(known, _)| *known == name);
     let known = known.map(|(_, seeds)| seeds);
     let names = || SEEDS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let seeds =
-        known.with_context(|| format!("there is none of this name; there are {}", names()))?;
+    let seeds = known.with_context(|| format!("unknown name; choose one of {}", names()))?;
     let corpus_dir = target::target_dir()?.join("fuzz").join(name);
     let failed = target::target_dir()?.join("fuzz").join(format!("{name}-failed"));
     for dir in [&corpus_dir, &failed] {

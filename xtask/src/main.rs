@@ -39,48 +39,48 @@ struct XtaskCli {
 
 #[derive(Debug, Subcommand)]
 enum XtaskTask {
-    /// Compile the BPF programs and renew the committed object
+    /// Compile the BPF programs and replace the committed object
     Bpf {
-        /// Only fail if the committed object is not what the sources compile to
+        /// Change nothing, and fail if the committed object differs from the compiled sources
         #[arg(long)]
         check: bool,
     },
-    /// Copy what is read of a machine to plan a recording into a text, as a fixture
+    /// Copy the files that a plan reads on this machine to a fixture
     Capture(capture::Args),
     /// Measure what recording costs
     #[command(subcommand)]
     Bench(bench::BenchTask),
-    /// Make the static programs and packages that are given to others, and test them
+    /// Build the static programs and packages of a release, and test them
     Dist(dist::Args),
-    /// Compare what Spark, `ClickHouse`, `DuckDB`, Polars and pandas answer about a recording, and
-    /// what old and new versions of readers read
+    /// Compare the answers of Spark, `ClickHouse`, `DuckDB`, Polars and pandas about a recording,
+    /// and the rows that old and new versions of readers read
     Engines,
-    /// Compare what `DuckDB`, `ClickHouse`, Polars and Spark answer about roll-ups of many hosts
+    /// Compare the answers of `DuckDB`, `ClickHouse`, Polars and Spark about roll-ups of many hosts
     Fleet(fleet::Args),
-    /// Feed the parsers what nobody would write
+    /// Run the fuzz targets
     Fuzz(fuzz::Args),
-    /// Make checked-in data of the catalog from what vendors publish
+    /// Make the committed data of the catalog from publications of vendors
     #[command(subcommand)]
     Import(import::Import),
     /// Test with the real uncore drivers in emulated guests
     Lab(lab::Args),
     /// Make the manual pages from the help texts
     Man,
-    /// Compare with perf what is opened and computed on the captured machines
+    /// Compare the opened events and computed metrics on captured machines with perf
     Oracle(oracle::Args),
-    /// Make the text of a captured machine from such a directory
+    /// Make the fixture of a captured machine from a directory
     Pack(fixture::Pack),
     /// Make the pictures and the terminal screens in docs/
     Pictures(pictures::Args),
     /// Make the recordings in samples/
     Samples(samples::Args),
-    /// Install what building the BPF programs and running the tests need
+    /// Install the tools for building the BPF programs and running the tests
     Setup(setup::Args),
-    /// Run the agent for a long time: its memory and CPU time must stay the same
+    /// Run the agent for a long time, and check that its memory and CPU time stay the same
     Soak(soak::Args),
-    /// Compare what the kernel's verifier makes of the BPF programs with docs/verifier.md
+    /// Compare the verifier's figures for the BPF programs with docs/verifier.md
     Verifier(verifier::Args),
-    /// Make the directory that `--root` reads from the text of a captured machine
+    /// Make a directory for `--root` from the fixture of a captured machine
     Unpack(fixture::Unpack),
 }
 

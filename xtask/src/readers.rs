@@ -101,7 +101,7 @@ pub(crate) fn compare_readers(program: &Path, run: &Path) -> Result<()> {
     let text = ask_reader(&NEW, "kinds", &arguments)?;
     fs::write(&kinds, &text).with_context(|| format!("cannot write {}", kinds.display()))?;
     let mut tables: BTreeMap<String, Value> =
-        serde_json::from_str(&text).context("the kinds of columns are not what is expected")?;
+        serde_json::from_str(&text).context("the kinds of columns are unexpected")?;
     tables.retain(|file, _| has_no_deltas(file));
     let plain = dir.path().join("plain.json");
     let text = serde_json::to_string(&tables).context("cannot write the kinds of columns")?;
@@ -116,7 +116,7 @@ pub(crate) fn compare_readers(program: &Path, run: &Path) -> Result<()> {
         let text =
             ask_reader(&reader.venv, reader.function, &[list.as_path()]).context(name.clone())?;
         let answers: Answers = serde_json::from_str(&text)
-            .with_context(|| format!("{name} answered what is not expected"))?;
+            .with_context(|| format!("{name} gave an unexpected answer"))?;
         let took = begin.elapsed().as_secs_f64();
         let count = answers.len();
         match &reference {

@@ -49,7 +49,7 @@ json.dump({k.decode().removeprefix('uncore_trace.'): v.decode() for k, v in pair
 /// Options of `cargo xtask samples`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Leave out what the lab records: only record this machine
+    /// Record only this machine, without the lab
     #[arg(long)]
     no_lab: bool,
 }
@@ -154,7 +154,7 @@ impl Facts {
             if sample.is_dir() { sample.join("fabric.parquet") } else { sample.to_owned() };
         let json =
             run_quietly(Command::new(setup::readers_python()?).args(["-c", METADATA]).arg(fabric))?;
-        let metadata = serde_json::from_str(&json).context("the metadata are no JSON")?;
+        let metadata = serde_json::from_str(&json).context("the metadata is not JSON")?;
         let kb = total_bytes(sample)?.div_ceil(1000);
         let size = if sample_files.len() == 1 {
             format!("{kb} kB")

@@ -68,7 +68,7 @@ pub(crate) const READERS: Venv = Venv {
 /// Options of `cargo xtask setup`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only report what is there; fail if something is missing
+    /// Install nothing: report which tools exist, and fail if one is missing
     #[arg(long)]
     check: bool,
 }
@@ -215,7 +215,7 @@ fn install_bpf(apt: &Apt) -> Result<()> {
     let path = env::var_os("PATH").unwrap_or_default();
     let bin = PathBuf::from(LLVM).join("bin");
     let path = env::join_paths(std::iter::once(bin).chain(env::split_paths(&path)))
-        .context("a directory of PATH holds a colon")?;
+        .context("a directory of PATH has a colon in its name")?;
     let mut command = target::cargo_command();
     command
         .args(["install", "--locked", "bpf-linker", "--version", BPF_LINKER])

@@ -17,7 +17,7 @@ struct TargetMetadata {
 pub(crate) fn target_dir() -> Result<PathBuf> {
     if let Some(dir) = env::var_os("CARGO_TARGET_DIR").filter(|dir| !dir.is_empty()) {
         return std::path::absolute(&dir)
-            .with_context(|| format!("CARGO_TARGET_DIR {} is no path", dir.display()));
+            .with_context(|| format!("CARGO_TARGET_DIR {} is not a path", dir.display()));
     }
     let output = cargo_command()
         .args(["metadata", "--format-version=1", "--no-deps"])
@@ -26,8 +26,10 @@ pub(crate) fn target_dir() -> Result<PathBuf> {
     if !output.status.success() {
         bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    let metadata: TargetMetadata =
-        serde_json::from_slice(&output.stdout).context("cannot read what cargo metadata said")?;
+    let metadata: TargetMetadata = serde_json::from_slice(&output.stdout).context(
+        "cannot parse the output of cargo \
+                                                        metadata",
+    )?;
     Ok(metadata.target_directory)
 }
 

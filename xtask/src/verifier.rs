@@ -39,7 +39,7 @@ const SLACK: u64 = 16;
 /// Options of `cargo xtask verifier`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Write the table anew, of this machine's kernel and those of the lab
+    /// Write the table again, for this machine's kernel and the lab's kernels
     #[arg(long)]
     renew: bool,
 }
@@ -110,7 +110,7 @@ fn run_doctor() -> Result<VerifierOutput> {
     if output.stdout.is_empty() {
         bail!("doctor --verifier failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
-    serde_json::from_slice(&output.stdout).context("cannot read what doctor --verifier said")
+    serde_json::from_slice(&output.stdout).context("cannot parse the output of doctor --verifier")
 }
 
 fn read_report(step: &Path) -> Result<VerifierOutput> {
@@ -119,7 +119,7 @@ fn read_report(step: &Path) -> Result<VerifierOutput> {
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
     let json = text.find('{').and_then(|begin| text.get(begin..=text.rfind('}')?));
     let json = json.with_context(|| format!("doctor --verifier said: {}", text.trim()))?;
-    serde_json::from_str(json).with_context(|| format!("{} is of no report", file.display()))
+    serde_json::from_str(json).with_context(|| format!("{} is not a report", file.display()))
 }
 
 fn report_kernel(report: &VerifierOutput) -> Result<TableKernel> {
@@ -153,19 +153,25 @@ fn compare_report(table: &Table, report: &VerifierOutput) -> Result<Vec<String>>
     let kernel = report_kernel(report)?;
     let name = kernel_name(&kernel);
     let Some(known) = table.get(&kernel) else {
-        println!("verifier: {TABLE} has no Linux {name}: nothing is compared ({RENEW} adds it)");
+        println!(
+            "verifier: {TABLE} has no column for Linux {name}, so nothing is compared \
+                  ({RENEW} adds it)"
+        );
         return Ok(Vec::new());
     };
     let mut wrong = Vec::new();
     for line in &report.programs {
         let program = &line.program;
-        let renew = format!("if that is as it should be, {RENEW} renews the table");
+        let renew = format!("if this is intended, {RENEW} updates the table");
         match (known.get(program), program_figures(line)) {
             (None, _) => wrong.push(format!(
-                "{program} is not in {TABLE} for Linux {name}: {RENEW} renews the table"
+                "{program} is not in {TABLE} for Linux {name}: {RENEW} updates the table"
             )),
             (Some(Some(_)), None) => {
-                wrong.push(format!("Linux {name} refuses {program}, which it took: {renew}"));
+                wrong.push(format!(
+                    "Linux {name} refuses {program}, which it accepted before: \
+                                    {renew}"
+                ));
             }
             (Some(None), _) => {}
             (Some(Some(known)), Some(measured)) => {
@@ -174,7 +180,7 @@ fn compare_report(table: &Table, report: &VerifierOutput) -> Result<Vec<String>>
                     if value > known + (known / 2).max(SLACK) {
                         wrong.push(format!(
                             "verifying {program} takes {value} {quantity} on Linux {name}, more \
-                             than half more than the {known} in {TABLE}: {renew}"
+                             than 1.5 times the {known} in {TABLE}: {renew}"
                         ));
                     }
                 }

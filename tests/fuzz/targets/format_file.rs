@@ -14,7 +14,7 @@ fuzz_target!(|input: (&str, u64)| {
     };
     assert_eq!(format.decode_value(&config), value, "{text:?}");
     for (word, bits) in config.iter().enumerate() {
-        let own = if word == format.word_index() { format.bit_mask() } else { 0 };
+        let own = if word == format.word_index() { format.mask } else { 0 };
         assert_eq!(bits & !own, 0, "{text:?}: {bits:#x} in word {word}");
     }
 });

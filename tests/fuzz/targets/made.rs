@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::RecordBatch;
 use uncore_trace::attribute::{
-    Attributor, Choice, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
+    Attributor, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
 };
 use uncore_trace::catalog::exact::ExactBy;
+use uncore_trace::choice::MethodChoice;
 use uncore_trace::clock::Snapshot;
 use uncore_trace::discover::CpuList;
 use uncore_trace::plan::{Counter, CounterRole, IoDirection, IoScope, Plan};
@@ -35,7 +36,7 @@ pub(crate) fn attributor(plan: &Plan) -> Attributor {
         plan,
         counters: &order_counters(plan, |_| false),
         methods: Methods {
-            choice: Choice::Auto,
+            choice: MethodChoice::Auto,
             io: true,
             lag_ns: 5 * TICK_NS,
             effort: Effort::Live,

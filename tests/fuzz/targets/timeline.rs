@@ -10,7 +10,7 @@ use std::path::Path;
 use arrow::array::RecordBatch;
 use libfuzzer_sys::fuzz_target;
 use uncore_trace::assemble::{CpuTimeSplit, Setup, Sink, Timeline};
-use uncore_trace::clock::Snapshot;
+use uncore_trace::clock::{Snapshot, TimeSpan};
 use uncore_trace::count::Count;
 use uncore_trace::discover::CgroupMounts;
 use uncore_trace::discover::cpus::CpuLocation;
@@ -95,8 +95,8 @@ fn record(bytes: [u8; 8], now: u64) -> DrainedRecord {
     let cpu = u32::from(cpu % 4);
     let begin = now.saturating_sub(u64::from(early) << 14);
     let end = begin + (u64::from(long) << 13);
-    let boundary = end.next_multiple_of(TICK_NS);
-    let span = (what > 127 && begin < end).then_some((begin, end));
+    let tick_end_ns = end.next_multiple_of(TICK_NS);
+    let span = (what > 127 && begin < end).then_some(TimeSpan::new(begin, end));
     match kind % 6 {
         0 => DrainedRecord::Run(run(cpu, begin, end, who, amount)),
         1 => {
@@ -106,7 +106,7 @@ fn record(bytes: [u8; 8], now: u64) -> DrainedRecord {
                 interrupt => interrupt,
             };
             let slot = IrqTime { source, ns: u64::from(amount) << 10, count: u64::from(number) };
-            DrainedRecord::Irq(IrqRecord { cpu, boundary, span, slots: vec![slot] })
+            DrainedRecord::Irq(IrqRecord { cpu, tick_end_ns, span, slots: vec![slot] })
         }
         2 => {
             let count = u64::from(amount) << (what % 40);
@@ -164,13 +164,7 @@ fn record(bytes: [u8; 8], now: u64) -> DrainedRecord {
                 requests: 1,
             };
             let sequence = (long > 9).then(|| u64::from(long));
-            DrainedRecord::Io(IoRecord {
-                cpu,
-                tick_end_ns: boundary,
-                span,
-                sequence,
-                slots: vec![slot],
-            })
+            DrainedRecord::Io(IoRecord { cpu, tick_end_ns, span, sequence, slots: vec![slot] })
         }
     }
 }
@@ -238,7 +232,7 @@ fuzz_target!(|input: &[u8]| {
         let run = RunRecord { last_slot_begin: run.end, ..run };
         let irqs = Vec::from_iter((context(who) != CpuContext::Task).then(|| IrqRecord {
             cpu: run.cpu,
-            boundary: now / TICK_NS * TICK_NS,
+            tick_end_ns: now / TICK_NS * TICK_NS,
             span: None,
             slots: vec![IrqTime { source: context(who), ns: u64::from(long) << 8, count: 1 }],
         }));

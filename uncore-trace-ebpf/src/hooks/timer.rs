@@ -81,11 +81,11 @@ unsafe extern "C" fn on_tick(_map: *mut c_void, key: *mut u32, slot: *mut TimerS
 #[inline(always)]
 fn stop_moved(sampler: &mut Sampler) {
     // The count below is what user space looks at first, and instructions that order the two are
-    // not in the set of this object. If user space sees the count before the state, it looks at the
-    // state again with the next change of CPUs. If it writes here what it has read before
-    // (`assign_layout`, uncore-trace/src/open/sampler.rs), this timer stays off. In both cases each
-    // missing tick is a row of `loss`. SAFETY: a reference is writable. Volatile, so that the
-    // compiler keeps the order.
+    // not in the set of this object; user space may also write here what it has read before. So it
+    // takes no state for sure once the count has grown, and starts all timers again
+    // (`RunningSampler::reassign`, uncore-trace/src/open/sampler.rs). If this is written after that,
+    // the timer runs all the same, and is started once more at the next change.
+    // SAFETY: a reference is writable. Volatile, so that the compiler keeps the order.
     unsafe { (&raw mut sampler.state).write_volatile(SAMPLER_MOVED) };
     // SAFETY: a field of the value that is given.
     emit::count_drop(|drops| unsafe { &raw mut (*drops).moved });

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use reqwest::{Client, Response, StatusCode, redirect};
-use uncore_trace::bounds;
-use uncore_trace::config::ListenAddress;
+use uncore_trace_recording::bounds;
+use uncore_trace_recording::config::ListenAddress;
 
 /// Time limit of a request, which stays on this host.
 const PATIENCE: Duration = Duration::from_secs(10);

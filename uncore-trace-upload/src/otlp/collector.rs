@@ -13,8 +13,8 @@ use reqwest::header::{
     CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT,
 };
 use reqwest::{Client, Response, StatusCode, Url, redirect};
-use uncore_trace::bounds;
-use uncore_trace::otlp::{self, PartialSuccess, Status};
+use uncore_trace_recording::bounds;
+use uncore_trace_recording::otlp::{self, PartialSuccess, Status};
 
 use super::agent::{innermost_cause, read_bounded};
 use super::settings::PushSettings;
@@ -128,7 +128,7 @@ impl Collector {
                     let safe_type =
                         self.redact_headers(media_type.as_deref().unwrap_or("no media type"));
                     CollectorAnswer::Taken(Some(format!(
-                        "answers with {safe_type}, not as a collector does; check the endpoint"
+                        "answers with {safe_type}, which no collector does; check the endpoint"
                     )))
                 }
             };
@@ -146,14 +146,14 @@ impl Collector {
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT => CollectorAnswer::Later(why, pause),
             StatusCode::NOT_FOUND => CollectorAnswer::Refused(format!(
-                "{why}; OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is used as it is, others get \
-                 /v1/metrics"
+                "{why}; OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is used as it is, and /v1/metrics is \
+                 added to other endpoints"
             )),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 CollectorAnswer::Refused(format!("{why}; correct OTEL_EXPORTER_OTLP_HEADERS"))
             }
             status if status.is_redirection() => CollectorAnswer::Refused(format!(
-                "{why}; no redirection is followed, correct the endpoint"
+                "{why}; redirections are not followed, so correct the endpoint"
             )),
             _ => CollectorAnswer::Refused(why),
         }

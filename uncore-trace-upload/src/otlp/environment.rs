@@ -43,7 +43,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
 pub(super) fn parse_milliseconds(name: &str, value: &str) -> Result<Duration> {
     match u64::from_str(value) {
         Ok(ms @ 1..) => Ok(Duration::from_millis(ms)),
-        _ => bail!("{name} is no number of milliseconds: write 10000 for ten seconds"),
+        _ => bail!("{name} is not a number of milliseconds: write 10000 for ten seconds"),
     }
 }
 

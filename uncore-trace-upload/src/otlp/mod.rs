@@ -7,7 +7,7 @@
 //! - Nothing is kept: counters are cumulative, so what a failed request lacked is in the next one.
 //! - A request is repeated only after an answer or an error for which the specification of OTLP
 //!   1.10 allows it, and then with the metrics of that time.
-//! - A request ends after the timeout, and of an answer at most [`uncore_trace::bounds::ANSWER`]
+//! - A request ends after the timeout, and of an answer at most [`uncore_trace_recording::bounds::ANSWER`]
 //!   bytes are read.
 //! - No value of a header is in a message, not even if the collector returns it.
 
@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio::time::sleep;
-use uncore_trace::cmd::repeated_warnings::RepeatedWarnings;
-use uncore_trace::config::ListenAddress;
+use uncore_trace_recording::cli::repeated_warnings::RepeatedWarnings;
+use uncore_trace_recording::config::ListenAddress;
 
 use self::agent::AgentClient;
 use self::collector::{Collector, CollectorAnswer};
@@ -101,7 +101,7 @@ impl Push {
                         None => spread_wait(self.settings.interval),
                     };
                     self.warn_unless_repeated(&format!(
-                        "{why}; it is tried again, and logged once an hour"
+                        "{why}; the push is repeated, and failures are logged once an hour"
                     ));
                     wait
                 }
@@ -151,7 +151,7 @@ impl Push {
             CollectorAnswer::Taken(None) => Ok(()),
             CollectorAnswer::Taken(Some(hint)) => {
                 self.warn_unless_repeated(&format!(
-                    "{collector_address} took the metrics, but {hint}"
+                    "{collector_address} accepted the metrics, but {hint}"
                 ));
                 Ok(())
             }

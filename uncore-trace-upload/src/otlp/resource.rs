@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use prost::Message;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-use uncore_trace::otlp::{AnyValue, KeyValue, Resource, attribute};
-use uncore_trace::protobuf;
-use uncore_trace::protobuf::NestedFields;
+use uncore_trace_recording::otlp::{AnyValue, KeyValue, Resource, attribute};
+use uncore_trace_recording::protobuf;
+use uncore_trace_recording::protobuf::NestedFields;
 
 use super::settings::PushSettings;
 
@@ -102,7 +102,7 @@ fn set_attribute(attributes: &mut Vec<KeyValue>, name: &str, value: &str) {
 
 #[cfg(test)]
 mod tests {
-    use uncore_trace::otlp::{ExportRequest, OtlpMetric, ResourceMetrics, ScopeMetrics};
+    use uncore_trace_recording::otlp::{ExportRequest, OtlpMetric, ResourceMetrics, ScopeMetrics};
 
     use super::*;
 

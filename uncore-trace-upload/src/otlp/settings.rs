@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, Url};
-use uncore_trace::bounds;
-use uncore_trace::config::{Config, ListenAddress, OtlpConfig};
+use uncore_trace_recording::bounds;
+use uncore_trace_recording::config::{Config, ListenAddress, OtlpConfig};
 
 use super::environment::{Environment, parse_milliseconds, parse_pairs};
 
@@ -120,8 +120,8 @@ fn only_protobuf(protocol: Option<(String, String)>) -> Result<()> {
     if let Some((name, protocol)) = protocol {
         ensure!(
             protocol == "http/protobuf",
-            "{name} is {protocol:?}: only http/protobuf is spoken, which collectors take on port \
-             4318"
+            "{name} is {protocol:?}: only http/protobuf is supported, which collectors accept on \
+             port 4318"
         );
     }
     Ok(())
@@ -129,12 +129,12 @@ fn only_protobuf(protocol: Option<(String, String)>) -> Result<()> {
 
 /// An address of HTTP. An error has no value: it may be a secret.
 fn parse_url(name: &str, text: &str) -> Result<Url> {
-    let wrong = || anyhow!("{name} is no address of OTLP over HTTP: write http://HOST:4318");
+    let wrong = || anyhow!("{name} is not an address for OTLP over HTTP: write http://HOST:4318");
     let url = Url::parse(text).map_err(|_wrong| wrong())?;
     ensure!(matches!(url.scheme(), "http" | "https") && url.has_host(), wrong());
     ensure!(
         url.username().is_empty() && url.password().is_none(),
-        "{name} holds a user or a password: set OTEL_EXPORTER_OTLP_HEADERS"
+        "{name} has a user or a password: set OTEL_EXPORTER_OTLP_HEADERS instead"
     );
     Ok(url)
 }
@@ -152,11 +152,11 @@ fn headers_of(name: &str, text: &str) -> Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     for (index, (key, value)) in parse_pairs(name, text)?.into_iter().enumerate() {
         let nth = index + 1;
-        let wrong = || anyhow!("part {nth} of {name} is no header of HTTP: write NAME=VALUE");
+        let wrong = || anyhow!("part {nth} of {name} is not an HTTP header: write NAME=VALUE");
         let key: HeaderName = key.parse().map_err(|_wrong| wrong())?;
         ensure!(
             !REQUEST_HEADERS.contains(&key.as_str()),
-            "{name} has {key}, which every request has already"
+            "{name} has {key}, which every request already has: leave it out"
         );
         let mut value: HeaderValue = value.parse().map_err(|_wrong| wrong())?;
         value.set_sensitive(true);
@@ -168,10 +168,10 @@ fn headers_of(name: &str, text: &str) -> Result<HeaderMap> {
 fn read_certificates(name: &str, path: &Path) -> Result<Vec<Certificate>> {
     let shown = path.display();
     let pem = bounds::read_bytes(path, bounds::TEXT);
-    let pem = pem.map_err(|error| anyhow!("cannot read {shown}, which is {name}: {error}"))?;
+    let pem = pem.map_err(|error| anyhow!("cannot read {shown}, the value of {name}: {error}"))?;
     match Certificate::from_pem_bundle(&pem) {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        _ => bail!("there is no certificate in {shown}, which is {name}: write a PEM file"),
+        _ => bail!("there is no certificate in {shown}, the value of {name}: write a PEM file"),
     }
 }
 

@@ -22,8 +22,9 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use uncore_trace::attribute::{
-    Attributor, Choice, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
+    Attributor, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
 };
+use uncore_trace::choice::MethodChoice;
 use uncore_trace::clock::Snapshot;
 use uncore_trace::entries::{LogConsumer as _, LogEntry};
 use uncore_trace::plan::{CounterRole, Plan};
@@ -176,7 +177,7 @@ fn score_method(
     mut ticks: Ticks<'_>,
     (mut scores, mut monitors): (Scores, Option<Monitors<'_>>),
 ) -> Result<CaseLine> {
-    let choice = Choice::from_name(&case.method)
+    let choice = MethodChoice::from_name(&case.method)
         .with_context(|| format!("there is no method {}", case.method))?;
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
     let pairs = [

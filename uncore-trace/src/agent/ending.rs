@@ -40,7 +40,7 @@ pub(super) fn within_ten_seconds() -> Result<()> {
         }
         sleep(LONGEST);
         let log_last_line = || {
-            log::warn!("the files were not finished in time: the next agent finishes what is left");
+            log::warn!("the files were not finished in time: the next agent finishes them");
         };
         // Not in this thread, which must not wait for anybody.
         Builder::new()

@@ -10,9 +10,8 @@ use crate::tables::hour_upkeep;
 /// The file systems of the ring and the roll-up that can be read.
 pub(super) fn read_disks(config: &Config) -> Vec<AgentDisk> {
     let ring = config.ring.as_ref().map(|ring| ("ring", &ring.directory));
-    let rollup = config.rollup.as_ref().map(|rollup| ("rollup", &rollup.directory));
     ring.into_iter()
-        .chain(rollup)
+        .chain(config.rollup.as_ref().map(|rollup| ("rollup", &rollup.directory)))
         .filter_map(|(content, directory)| read_disk(content, directory))
         .collect()
 }

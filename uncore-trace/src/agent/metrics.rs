@@ -24,6 +24,7 @@ use prometheus_client::registry::Registry;
 use self::canary::CanaryRatios;
 use self::table::unit_of;
 use self::traffic_counts::{OwnerName, OwnerShare, TrafficCounts};
+use crate::clock::TimeSpan;
 use crate::schema::cgroups::whole_job;
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::loss;
@@ -106,8 +107,8 @@ pub struct MetricsPage {
     agent_metrics: AgentMetrics,
     /// When the counters of the agent began, ns since 1970.
     since_ns: i64,
-    /// Begin and end of the last window, ns since 1970.
-    window: Option<(i64, i64)>,
+    /// The last window, on `CLOCK_REALTIME`.
+    window: Option<TimeSpan<i64>>,
     /// What the canary was credited.
     pub(super) canary: CanaryRatios,
 }
@@ -170,13 +171,13 @@ impl MetricsPage {
         let end = (batch.num_rows() > 0).then(|| nullable_value(ends, 0)).flatten();
         let end_ns = end.map_or_else(now_ns, |us: i64| us.saturating_mul(1000));
         let begin_ns = end_ns.saturating_sub((length * 1e9) as i64);
-        self.window = Some((begin_ns, end_ns));
+        let window = TimeSpan { begin_ns, end_ns };
+        self.window = Some(window);
         // The clock may have been set back.
         self.since_ns = self.since_ns.min(end_ns);
-        self.traffic.values_mut().for_each(|counted| counted.begin_window((begin_ns, end_ns)));
+        self.traffic.values_mut().for_each(|counted| counted.begin_window(window));
         for row in 0..batch.num_rows() {
-            let unit = units.get(row).unwrap_or_default();
-            let (_, scale) = unit_of(unit);
+            let (_, scale) = unit_of(units.get(row).unwrap_or_default());
             let Some(value) = nullable_value(values, row).map(|value| scale * value.max(0.0))
             else {
                 continue;
@@ -201,7 +202,7 @@ impl MetricsPage {
                 self.left_out += 1;
                 continue;
             }
-            let new_counts = || TrafficCounts::new((begin_ns, end_ns));
+            let new_counts = || TrafficCounts::new(window);
             let counts = self.traffic.entry(traffic).or_insert_with(new_counts);
             counts.total += value;
             // A peak for the sum of both directions is not the peak of one.
@@ -237,8 +238,7 @@ impl MetricsPage {
             let interval = bounds.map(|(low, high)| (scale * low, scale * high, seconds(row)));
             let share =
                 OwnerShare { value, confidence: nullable_value(confidences, row), interval };
-            let is_joined = counts.add_share(owner_name, share, self.owners);
-            self.without_series += u64::from(is_joined);
+            self.without_series += u64::from(counts.add_share(owner_name, share, self.owners));
         }
         for counted in self.traffic.values_mut() {
             self.without_series += counted.choose_series(self.owners, length);
@@ -283,8 +283,7 @@ pub fn format_textfile(page: &str) -> String {
                     && described.contains(&head.1)
                     && counters.contains(name) =>
             {
-                let help = words.next().unwrap_or_default();
-                text.extend(["# ", head.1, " ", name, "_total ", help]);
+                text.extend(["# ", head.1, " ", name, "_total ", words.next().unwrap_or_default()]);
             }
             _ => text.push_str(line),
         }

@@ -49,7 +49,7 @@ use crate::discover::Machine;
 use crate::plan::Plan;
 use crate::record::{self, RecordingOutcome};
 use crate::schema::{TableDef, canary, fabric, readings};
-use crate::signals::Signals;
+use crate::signals::{Signals, event_loop};
 use crate::tables::lock::Lock;
 use crate::tables::thread::Tap;
 use crate::tables::writer::RecordingTarget;
@@ -116,10 +116,7 @@ pub fn run(
         .ring
         .as_ref()
         .map_or(RecordingTarget::Nowhere, |ring| RecordingTarget::Dataset(ring.directory.clone()));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")?;
+    let runtime = event_loop()?;
     let wishes =
         SpanSaver::new(config, parsed_conditions, Arc::clone(&shared), options.control.clone());
     let mut consumer = TapConsumer::new(

@@ -17,7 +17,7 @@ use super::http::HttpState;
 use super::saved_span::{SavingSpan, SpanToSave};
 use super::trigger::{Condition, ConditionWatch};
 use crate::clock::mono_ns;
-use crate::config::{Config, KeptConfig, RingConfig, TriggerConfig};
+use crate::config::{Config, KeptConfig, RingConfig, SpanAround, TriggerConfig};
 use crate::record::RecorderControl;
 use crate::schema::columns;
 
@@ -25,7 +25,8 @@ use crate::schema::columns;
 const REQUESTED: &str = "asked";
 
 /// Time before and after a request that is saved, if no trigger says how much.
-const REQUESTED_SPAN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(5));
+const REQUESTED_SPAN: SpanAround =
+    SpanAround { before: Duration::from_secs(30), after: Duration::from_secs(5) };
 
 /// A trigger and its state.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ pub(super) struct SpanSaver {
     /// When a request by signal or HTTP was last accepted.
     accepted_at: Option<Instant>,
     /// Id of the boot that is recorded.
-    boot_id: String,
+    pub(super) boot_id: String,
     /// End of the newest window of each part that is being recorded, `CLOCK_MONOTONIC`, ns.
     reached: BTreeMap<u32, i64>,
     /// End of the newest window in the finished parts, `CLOCK_MONOTONIC`, ns.
@@ -107,11 +108,6 @@ impl SpanSaver {
         self.show_pause();
     }
 
-    /// Sets the id of the boot that is recorded.
-    pub(super) fn set_boot(&mut self, boot: String) {
-        self.boot_id = boot;
-    }
-
     /// Remembers the end of the newest window in these rows of `fabric`.
     ///
     /// # Errors
@@ -157,23 +153,20 @@ impl SpanSaver {
             return;
         }
         watched.last_asked = Some(Instant::now());
-        let TriggerConfig { name, span_before: before_span, span_after: after_span, .. } =
-            watched.trigger.clone();
+        let (name, span_around) = (watched.trigger.name.clone(), watched.trigger.span_around());
         log::info!("trigger {name}: the condition came true; the ring will be saved");
-        self.add_due_span(name, true_at_ns, (before_span, after_span));
+        self.add_due_span(name, true_at_ns, span_around);
     }
 
     /// Serves a request to save the newest time span of the ring.
     pub(super) fn request_save(&mut self) {
         if self.ring.is_none() {
-            log::warn!(
-                "asked to save the ring, but there is none: add [ring] to the configuration"
-            );
+            log::warn!("cannot save the ring: there is none; add [ring] to the configuration");
             return;
         }
         if self.accepted_at.is_some_and(|accepted| accepted.elapsed() < self.kept.pause) {
             self.refused += 1;
-            log::warn!("asked to save the ring again within kept.pause: nothing is saved");
+            log::warn!("the ring is not saved again: it was saved less than kept.pause ago");
             return;
         }
         self.accepted_at = Some(Instant::now());
@@ -181,12 +174,7 @@ impl SpanSaver {
         let by_hand = self.triggers.iter().find(|watched| watched.watch.is_none());
         let (name, span_around) = by_hand.map_or_else(
             || (REQUESTED.to_owned(), REQUESTED_SPAN),
-            |manual_trigger| {
-                (
-                    manual_trigger.trigger.name.clone(),
-                    (manual_trigger.trigger.span_before, manual_trigger.trigger.span_after),
-                )
-            },
+            |manual| (manual.trigger.name.clone(), manual.trigger.span_around()),
         );
         self.add_due_span(name, mono_ns(), span_around);
     }
@@ -198,15 +186,12 @@ impl SpanSaver {
         );
     }
 
-    fn add_due_span(
-        &mut self,
-        name: String,
-        true_at_ns: i64,
-        (before_span, after_span): (Duration, Duration),
-    ) {
+    fn add_due_span(&mut self, name: String, true_at_ns: i64, span_around: SpanAround) {
         let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        let (begin_ns, end_ns) =
-            (true_at_ns.saturating_sub(ns(before_span)), true_at_ns.saturating_add(ns(after_span)));
+        let (begin_ns, end_ns) = (
+            true_at_ns.saturating_sub(ns(span_around.before)),
+            true_at_ns.saturating_add(ns(span_around.after)),
+        );
         self.due.push(DueSpan { name, begin_ns, end_ns, is_ended: false });
     }
 
@@ -230,7 +215,8 @@ impl SpanSaver {
             }
             if !has_all {
                 log::warn!(
-                    "trigger {}: the recording ends before the time that is to be saved",
+                    "trigger {}: the recording ends before the end of the span that the trigger \
+                     saves",
                     due.name
                 );
             }
@@ -309,7 +295,7 @@ mod tests {
         wishes.add_due_span(
             "a".to_owned(),
             100 * MS,
-            (Duration::from_millis(50), Duration::from_millis(5)),
+            SpanAround { before: Duration::from_millis(50), after: Duration::from_millis(5) },
         );
         // A part that ended before the trigger is finished only now, and a part whose files are
         // lost covers its end.

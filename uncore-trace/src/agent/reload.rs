@@ -57,7 +57,7 @@ impl Reload {
             && !std::mem::replace(&mut reading.was_said, true)
         {
             log::warn!(
-                "{} is still being read, and the old configuration stays in use",
+                "{} is still being read: the old configuration stays in use",
                 self.path.display()
             );
         }

@@ -55,14 +55,17 @@ impl RingReserve {
                     break;
                 }
                 Err(error) => {
-                    log::warn!("an old part cannot be removed for the reserve: {error:#}");
+                    log::warn!(
+                        "cannot remove an old part of the ring to keep ring.reserve free: \
+                                {error:#}"
+                    );
                     break;
                 }
             }
         }
         if removed_parts > 0 {
             log::warn!(
-                "less than ring.reserve is free on the disk of {}: {removed_parts} of its oldest \
+                "less than ring.reserve is free on the disk of {}: the {removed_parts} oldest \
                  parts were removed",
                 self.ring.display()
             );

@@ -16,6 +16,7 @@ use std::time::SystemTime;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use jiff::Timestamp;
 
+use crate::cut::WantedTime;
 use crate::tables::mode::FileMode;
 use crate::tables::reader::Recording;
 use crate::tables::writer::CreateOptions;
@@ -115,7 +116,7 @@ fn save_span(wish: &SpanToSave, linked: &Path, stem: &str) -> Result<PathBuf> {
     let final_path = vacant_path(kept, stem);
     let written = join_parts(wish, linked, &hidden).or_else(|error| {
         log::warn!(
-            "trigger {}: saved as separate parts, which cannot be joined: {error:#}",
+            "trigger {}: saved as separate parts, because they cannot be joined: {error:#}",
             wish.name
         );
         fs::remove_dir_all(&hidden).ok();
@@ -148,12 +149,11 @@ fn ensure_within_quota(quota: u64, dir: &Path) -> Result<()> {
 
 /// Joins the span of all linked parts in one recording.
 fn join_parts(wish: &SpanToSave, linked: &Path, target: &Path) -> Result<()> {
-    let linked_parts = list_parts(linked)?;
     let recordings: Result<Vec<Recording>> =
-        linked_parts.iter().map(|part_path| Recording::open(part_path)).collect();
+        list_parts(linked)?.iter().map(|part_path| Recording::open(part_path)).collect();
     let create = CreateOptions { mode: wish.mode, ..CreateOptions::default() };
-    cut::cut_recordings(&recordings?, (Some(wish.begin_ns), Some(wish.end_ns)), target, create)
-        .map(drop)
+    let wanted = WantedTime { from_ns: Some(wish.begin_ns), to_ns: Some(wish.end_ns) };
+    cut::cut_recordings(&recordings?, wanted, target, create).map(drop)
 }
 
 fn list_parts(linked: &Path) -> Result<Vec<PathBuf>> {

@@ -151,8 +151,7 @@ impl TapConsumer {
     /// Closes all windows and finishes the hour.
     fn finish_hour(&mut self) -> Result<()> {
         self.close_all()?;
-        let finished = self.hours.as_mut().map(Hours::finish_hour);
-        if let Some(Err(Unwritten { rows, error })) = finished {
+        if let Some(Err(Unwritten { rows, error })) = self.hours.as_mut().map(Hours::finish_hour) {
             self.agent_metrics.unwritten += rows;
             self.is_unfinished = true;
             log::warn!("the last hour of the roll-up is left unfinished: {error:#}");
@@ -199,8 +198,7 @@ impl TapConsumer {
                 self.wishes.end_part(part_id, !is_broken);
                 self.lost_parts += usize::from(is_broken && self.config.ring.is_some());
                 // The next part reports losses that last; those of this part stay counted.
-                let lost = self.lost.remove(&part_id).unwrap_or_default();
-                add_lost(&mut self.lost_before, &lost);
+                add_lost(&mut self.lost_before, &self.lost.remove(&part_id).unwrap_or_default());
             }
         }
         Ok(())
@@ -213,7 +211,7 @@ impl TapConsumer {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.summer.read_metadata(&pairs)?;
             self.metrics.canary.read_metadata(&pairs)?;
-            self.wishes.set_boot(RecordingOrigin::from_metadata(&pairs).boot_id);
+            self.wishes.boot_id = RecordingOrigin::from_metadata(&pairs).boot_id;
             if let Some(rollup) = &self.config.rollup {
                 let pairs = rollup::file_metadata(&pairs);
                 self.hours = Some(Hours::open(&rollup.directory, rollup.mode, pairs)?);
@@ -235,9 +233,9 @@ impl TapConsumer {
         if let Some(Err(unwritten)) = written {
             self.count_unwritten(&unwritten);
         }
-        self.agent_metrics.last_window_s = Some(rows.end.0 as f64 / 1e6);
+        self.agent_metrics.last_window_s = Some(rows.end.ts_us as f64 / 1e6);
         if self.config.metrics.is_some() {
-            self.metrics.canary.close_window(rows.end.1);
+            self.metrics.canary.close_window(rows.end.mono_ns);
             self.metrics.add_window(&rows.batch)?;
             self.publish_metrics();
         }
@@ -258,7 +256,7 @@ impl TapConsumer {
         let mut lost = self.lost_before.clone();
         self.lost.values().for_each(|lost_in_part| add_lost(&mut lost, lost_in_part));
         self.metrics.set_lost(lost);
-        self.agent_metrics.joined = self.summer.joined_shares();
+        self.agent_metrics.joined = self.summer.joined_shares;
         (self.agent_metrics.kept, self.agent_metrics.refused) =
             (self.wishes.saved, self.wishes.refused);
         self.agent_metrics.cpu_s = own_cpu_ns() as f64 / 1e9;
@@ -273,8 +271,7 @@ impl TapConsumer {
                 {
                     log::warn!("cannot write the metrics to {}: {error}", file.display());
                 }
-                let host = uname();
-                let otlp = self.metrics.encode_request(&host.nodename().to_string_lossy());
+                let otlp = self.metrics.encode_request(&uname().nodename().to_string_lossy());
                 let pages = Pages { text: page.into(), otlp: otlp.into() };
                 self.shared.replace_pages(pages, self.good_for());
             }
@@ -335,15 +332,18 @@ impl TapConsumer {
         let Some(rollup) = &self.config.rollup else { return };
         match hour_upkeep::repair_hours(&rollup.directory) {
             Ok(files) => files.iter().for_each(|file| {
-                log::info!("finished the hour {}, which an error had left", file.display());
+                log::info!(
+                    "finished the hour {}, which was left unfinished after an error",
+                    file.display()
+                );
             }),
-            Err(error) => log::warn!("cannot look for unfinished hours: {error:#}"),
+            Err(error) => log::warn!("cannot search for unfinished hours: {error:#}"),
         }
         let unsent = self.config.upload.as_ref().map(|upload| upload.queue);
         let trimmed =
             rollup.keep.map(|age| hour_upkeep::trim_hours(&rollup.directory, age, unsent));
         if let Some(Err(error)) = trimmed {
-            log::warn!("cannot look for hours older than rollup.keep: {error:#}");
+            log::warn!("cannot search for hours older than rollup.keep: {error:#}");
         }
     }
 
@@ -401,8 +401,7 @@ fn summer_form(config: &Config) -> RollupForm {
 
 /// Resident memory of this process, bytes.
 fn resident_bytes() -> Option<u64> {
-    let statm = procfs::process::Process::myself().ok()?.statm().ok()?;
-    Some(statm.resident * procfs::page_size())
+    Some(procfs::process::Process::myself().ok()?.statm().ok()?.resident * procfs::page_size())
 }
 
 #[cfg(test)]

@@ -18,10 +18,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::catalog::Catalog;
-use crate::catalog::suggest::{did_you_mean, list_names};
 use crate::plan::Plan;
-use crate::record::parse_duration;
 use crate::schema::link::Direction;
+use crate::suggest::{did_you_mean, list_names};
+use crate::units::parse_duration;
 use crate::view::links::limit;
 
 pub use self::watch::ConditionWatch;
@@ -190,7 +190,7 @@ fn parse_meters(subject: &str, level: TriggerLevel, plan: &Plan) -> Result<Vec<W
     match level {
         TriggerLevel::Rate(level) => Ok(vec![WatchedRate { counters: of_event, level }]),
         TriggerLevel::OfPeak(_) => {
-            bail!("no peak is known of {subject}: write the level as a rate, e.g. 5GB/s")
+            bail!("the peak of {subject} is not known: write the level as a rate, e.g. 5GB/s")
         }
     }
 }
@@ -228,7 +228,7 @@ fn link_meter(
                 };
             let limit = limit(link, joint_direction).with_context(|| {
                 format!(
-                    "no peak is known of {} {}: write the level as a rate, e.g. 5GB/s, or run \
+                    "the peak of {} {} is not known: write the level as a rate, e.g. 5GB/s, or run \
                      `uncore-trace calibrate`",
                     link.name,
                     joint_direction.direction_name()

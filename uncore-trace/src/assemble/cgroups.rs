@@ -47,7 +47,7 @@ impl RawStream for CgroupStream {
             }
         }
         for names in cgroups.take_refused() {
-            let detail = format!("{}: others than root may have named it", names.path);
+            let detail = format!("{}: users other than root may have given this name", names.path);
             ledger.add_explained(Cause::NameRefused, end_ns, None, &detail);
         }
     }

@@ -38,7 +38,7 @@ pub struct CpuTrack {
     /// When the CPU was offline, likewise.
     offline: VecDeque<TimeSpan>,
     /// Everything before this is in a bin, or known to be lost.
-    accounted_ns: u64,
+    pub accounted_ns: u64,
     irq_accounted_ns: u64,
     /// Interrupt time taken from a peek. Its record may still arrive.
     peeked: Vec<IrqRecord>,
@@ -87,11 +87,6 @@ impl CpuTrack {
     /// Ends the recording at this time, which may lie within a bin.
     pub const fn stop_at(&mut self, stop_ns: u64) {
         self.stop_ns = stop_ns;
-    }
-
-    /// The time up to which the CPU's use is known.
-    pub const fn accounted_until(&self) -> u64 {
-        self.accounted_ns
     }
 
     /// The span between the time that is accounted and `begin_ns`, if there is one.
@@ -188,10 +183,10 @@ impl CpuTrack {
     }
 
     fn add_irq_slots(&mut self, irq: IrqRecord) {
-        if let Some((begin_ns, end_ns)) = irq.span {
+        if let Some(TimeSpan { begin_ns, end_ns }) = irq.span {
             self.add_crossing_irq(irq.slots, TimeSpan { begin_ns, end_ns });
-        } else if irq.boundary > self.irq_accounted_ns && irq.boundary <= self.stop_ns {
-            let bin = self.bin_at(irq.boundary - 1);
+        } else if irq.tick_end_ns > self.irq_accounted_ns && irq.tick_end_ns <= self.stop_ns {
+            let bin = self.bin_at(irq.tick_end_ns - 1);
             if bin.irqs.is_empty() {
                 bin.irqs = irq.slots;
             } else {
@@ -215,10 +210,10 @@ impl CpuTrack {
         self.add_combined_slots(&run.slots, run.begin_ns, run.end);
         let begin_ns = run.end.max(self.accounted_ns);
         if begin_ns <= end_ns {
-            self.add_running_task(running, begin_ns, end_ns, names);
+            self.add_long(names.split_slice(running, begin_ns, end_ns), None);
             self.accounted_ns = end_ns;
         }
-        for irq in peek.irqs.iter().filter(|irq| irq.boundary <= end_ns) {
+        for irq in peek.irqs.iter().filter(|irq| irq.tick_end_ns <= end_ns) {
             self.peek_irq(irq);
         }
         gap
@@ -239,7 +234,7 @@ impl CpuTrack {
         self.irq_accounted_ns = self.irq_accounted_ns.max(end_ns);
         // These bins are closed: `add_irq_slots` ignores them, because they end before
         // `irq_accounted_ns`.
-        self.peeked.retain(|irq| irq.boundary > end_ns);
+        self.peeked.retain(|irq| irq.tick_end_ns > end_ns);
         open.close_bin(end_ns, len, &pieces, spread, offline)
     }
 
@@ -303,21 +298,10 @@ impl CpuTrack {
         if let [(task, ..)] = pieces.as_slice()
             && whole
         {
-            let task = *task;
-            self.bin_at(begin_ns).slots.push(TaskSlot { task, ..*slot });
+            self.bin_at(begin_ns).slots.push(TaskSlot { task: *task, ..*slot });
             return;
         }
         self.add_long(pieces, Some(end_ns));
-    }
-
-    fn add_running_task(
-        &mut self,
-        task: &TaskIdentity,
-        begin_ns: u64,
-        end_ns: u64,
-        names: &mut TaskNames,
-    ) {
-        self.add_long(names.split_slice(task, begin_ns, end_ns), None);
     }
 
     /// Adds the parts of a slice that ends at `ended_ns`, or of one that goes on.
@@ -370,7 +354,7 @@ impl CpuTrack {
 fn is_same(peeked: &IrqRecord, received: &IrqRecord) -> bool {
     let source_kind =
         |irq: &IrqRecord| irq.slots.first().map(|slot| std::mem::discriminant(&slot.source));
-    peeked.boundary == received.boundary
+    peeked.tick_end_ns == received.tick_end_ns
         && peeked.span == received.span
         && source_kind(peeked) == source_kind(received)
 }

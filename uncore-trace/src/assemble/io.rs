@@ -99,8 +99,7 @@ impl RawStream for Option<IoUse> {
             context.request_owner_name(transfer.owner);
             context.output.log_entry(LogEntry::Moved(transfer));
         }
-        let completed = io.take_completed(end_ns);
-        closing.transfers = Some(BinTransfers { completed, moved });
+        closing.transfers = Some(BinTransfers { completed: io.take_completed(end_ns), moved });
     }
 }
 
@@ -134,7 +133,7 @@ impl IoUse {
     }
 
     fn add_slots(&mut self, io: &IoRecord, names: &mut TaskNames) {
-        let span = io.span.map(|(begin_ns, end_ns)| TimeSpan { begin_ns, end_ns });
+        let span = io.span;
         for slot in &io.slots {
             self.add_slot(slot, io.tick_end_ns, span, names);
         }
@@ -245,7 +244,7 @@ impl IoUse {
             self.add_slot(&slot, unnamed_tick, None, names);
         }
         // Nothing was received on these interfaces, so readers have nothing to take over.
-        self.unnamed.retain(|(_, boundary)| *boundary > end_ns);
+        self.unnamed.retain(|(_, tick_end_ns)| *tick_end_ns > end_ns);
         let all_moved = self.transfers.close_tick(end_ns, is_last);
         if sink.wants_table(&io::TABLE) {
             for moved in &all_moved {
@@ -321,12 +320,12 @@ mod tests {
         let mut names =
             TaskNames::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
         let mut used = IoUse::new(root.path(), 1000, 0);
-        let record = |sequence, boundary| {
+        let record = |sequence, tick_end_ns| {
             let (kind, mover, interface) = (IoKind::Read, Mover::Nobody, (0, 0));
             let device = "sda".to_owned();
             let slot = IoTransfer { kind, mover, device, interface, bytes: 64, requests: 1 };
             let sequence = Some(sequence);
-            IoRecord { tick_end_ns: boundary, sequence, slots: vec![slot], ..IoRecord::default() }
+            IoRecord { tick_end_ns, sequence, slots: vec![slot], ..IoRecord::default() }
         };
         let (first, second, third) = (record(1, 1000), record(2, 2000), record(3, 3000));
         used.add_peek(&first, 1000, &mut names);
@@ -347,14 +346,13 @@ mod tests {
             TaskNames::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
         let mut used = IoUse::new(root.path(), 1000, 0);
         for number in 0..2 * MOST_NAMES as u64 {
-            let boundary = (number + 1) * 1_000_000;
+            let tick_end_ns = (number + 1) * 1_000_000;
             let (kind, mover, interface) = (IoKind::Received, Mover::Nobody, (0, number as u32));
             let device = format!("veth{number}");
             let slot = IoTransfer { kind, mover, device, interface, bytes: 64, requests: 1 };
-            let record =
-                IoRecord { tick_end_ns: boundary, slots: vec![slot], ..IoRecord::default() };
+            let record = IoRecord { tick_end_ns, slots: vec![slot], ..IoRecord::default() };
             used.feed_record(&record, &mut names);
-            used.close_tick(boundary, false, &mut names, &mut Sink::default());
+            used.close_tick(tick_end_ns, false, &mut names, &mut Sink::default());
         }
         assert!(used.devices.len() <= MOST_NAMES && used.interfaces.len() <= MOST_NAMES);
         assert!(used.transfers.unread_devices() < 200, "{}", used.transfers.unread_devices());

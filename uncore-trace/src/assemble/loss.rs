@@ -27,7 +27,8 @@ struct LossEntry {
 pub struct Ledger {
     pending: Vec<LossEntry>,
     totals: BTreeMap<Cause, u64>,
-    first_begin_ns: BTreeMap<Cause, u64>,
+    /// Begin of the first loss of each cause, ns on `CLOCK_MONOTONIC`.
+    pub first_begin_ns: BTreeMap<Cause, u64>,
     /// Counters whose loss does not make the recording incomplete.
     optional: BTreeSet<u32>,
 }
@@ -216,7 +217,6 @@ impl Ledger {
         counter: Option<u32>,
         detail: &str,
     ) {
-        let detail = Some(detail.to_owned());
         self.enter_loss(LossEntry {
             cause,
             time_ns,
@@ -224,7 +224,7 @@ impl Ledger {
             cpu: None,
             counter,
             count: 1,
-            detail,
+            detail: Some(detail.to_owned()),
         });
     }
 
@@ -279,11 +279,6 @@ impl Ledger {
     /// Totals by cause.
     pub const fn totals(&self) -> &BTreeMap<Cause, u64> {
         &self.totals
-    }
-
-    /// Begin of the first loss of each cause, ns on `CLOCK_MONOTONIC`.
-    pub const fn first_losses(&self) -> &BTreeMap<Cause, u64> {
-        &self.first_begin_ns
     }
 
     /// Totals in two lists: losses of precision, and missing data.

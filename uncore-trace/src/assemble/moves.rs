@@ -247,8 +247,8 @@ mod tests {
             for &(begin, len, bytes) in &requests {
                 let end = begin + len;
                 let span = (len > 0).then_some(TimeSpan { begin_ns: begin, end_ns: end });
-                let boundary = (end / TICK + 1) * TICK;
-                transfers.add_transfer(flow, &moved(Owner::Irq(1), bytes), boundary, span);
+                let tick_end_ns = (end / TICK + 1) * TICK;
+                transfers.add_transfer(flow, &moved(Owner::Irq(1), bytes), tick_end_ns, span);
             }
             for tick in closed_first + 1..=40 {
                 add(total(&transfers.close_tick(tick * TICK, false)));

@@ -1,20 +1,6 @@
 //! Spans of time, and the span of a time line from its first tick to its last.
 
-/// A span of time on `CLOCK_MONOTONIC`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimeSpan {
-    /// Its begin, ns.
-    pub begin_ns: u64,
-    /// Its end, ns.
-    pub end_ns: u64,
-}
-
-impl TimeSpan {
-    /// Its length, ns.
-    pub const fn len_ns(self) -> u64 {
-        self.end_ns - self.begin_ns
-    }
-}
+pub use crate::clock::TimeSpan;
 
 /// `whole` x `numerator` / `denominator`, rounded down; 0 if nothing is divided.
 pub(super) fn proportion(whole: u64, numerator: u64, denominator: u64) -> u64 {

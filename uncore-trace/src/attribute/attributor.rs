@@ -41,7 +41,7 @@ pub struct Attributor {
     switches: Switches,
     moved: MovedSum,
     learning: Learning,
-    /// The stages after the division, in their order.
+    /// The stages around the division, in their order.
     stages: Vec<Box<dyn DivisionStage>>,
     waiting: WaitingWindows,
     rows: RowQueue,
@@ -167,7 +167,7 @@ impl LogConsumer for Attributor {
             let more = names.len().saturating_sub(NAMED_COUNTERS);
             let mut list = names.into_iter().take(NAMED_COUNTERS).collect::<Vec<_>>().join(", ");
             if more > 0 {
-                list.push_str(&format!(" and {more} more"));
+                list.extend([" and ", &more.to_string(), " more"]);
             }
             format!("{list}: {}; confidences are lower", misfit.text())
         };
@@ -198,8 +198,7 @@ impl Attributor {
         let (sets, set_of) = usage::distinct_cpu_sets(plan);
         let track = |id: &u32| {
             let counter = plan.counters.get(*id as usize)?.clone();
-            let set = *set_of.get(*id as usize)?;
-            Some(TrackedCounter::new(plan, counter, set, clock, methods))
+            Some(TrackedCounter::new(plan, counter, *set_of.get(*id as usize)?, clock, methods))
         };
         let mut tracks: Vec<TrackedCounter> = counters.iter().filter_map(track).collect();
         let mut index_of = vec![None; plan.counters.len()];
@@ -241,8 +240,7 @@ impl Attributor {
         let open_tick = self.open_tick();
         let index = self.index_of.get(reading.counter as usize).copied().flatten();
         let track = index.and_then(|index| self.tracks.get_mut(index));
-        let track = track.ok_or(Disorder::Counter(reading.counter))?;
-        track.series.push(reading, open_tick)?;
+        track.ok_or(Disorder::Counter(reading.counter))?.series.push(reading, open_tick)?;
         if let Some(owner @ (Owner::Task { .. } | Owner::OtherTasks)) = reading.owner
             && reading.value == Err(RAN_GUEST)
         {

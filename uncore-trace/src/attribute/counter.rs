@@ -75,8 +75,7 @@ impl TrackedCounter {
         clock: WindowClock,
         methods: Methods,
     ) -> Self {
-        let io = counter.io.clone().filter(|_| methods.io);
-        let counter = Counter { io, ..counter };
+        let counter = Counter { io: counter.io.clone().filter(|_| methods.io), ..counter };
         let learns = methods.learns_from_ticks(plan, &counter);
         Self {
             set,
@@ -259,8 +258,7 @@ impl TrackedCounter {
         if self.counter.is_port() {
             self.port_shares.push((end_tick, shares.clone()));
         }
-        let total_or_zero = total.unwrap_or_default();
-        let window = AdjustedWindow { method, total: total_or_zero, running, names };
+        let window = AdjustedWindow { method, total: total.unwrap_or_default(), running, names };
         for adjustment in &span.adjustments {
             adjustment.adjust_shares(&window, &mut shares);
         }
@@ -378,8 +376,7 @@ impl TrackedCounter {
     /// Has the method divide the ticks of the next window before `last_tick`, in pieces that are
     /// the same for all counters, which so share the sums of their use.
     fn divide_pieces(&mut self, histories: &Histories, last_tick: u64) {
-        let begin_tick = self.next_begin_tick.max(self.divided_tick);
-        let mut end = self.schedule.next_learn_tick(begin_tick);
+        let mut end = self.schedule.next_learn_tick(self.next_begin_tick.max(self.divided_tick));
         while end < last_tick {
             self.method.divide_ticks(histories, self.next_begin_tick, end);
             end = self.schedule.next_learn_tick(end);

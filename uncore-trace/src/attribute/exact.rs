@@ -57,8 +57,7 @@ impl Attribution for ByRequests {
         let mut shares: Vec<Share> = owners.map(share).collect();
         let remainder = window.total - shares.iter().map(|share| share.value).sum::<f64>();
         if remainder > window.total * 1e-12 {
-            let device = Owner::Device;
-            shares.push(Share::new(device, remainder, window.running));
+            shares.push(Share::new(Owner::Device, remainder, window.running));
         }
         (Method::Exact, shares)
     }

@@ -370,8 +370,7 @@ impl History {
 
     /// The use of each source in a tick.
     fn use_by_source(&self, tick: u64) -> impl Iterator<Item = (TrafficSource, f64)> {
-        let row = self.tick_entries(tick).iter();
-        row.filter_map(|entry| {
+        self.tick_entries(tick).iter().filter_map(|entry| {
             Some((self.source_of_number(entry.source)?, f64::from(entry.amount)))
         })
     }
@@ -502,13 +501,12 @@ impl History {
             let number = *next_number;
             *next_number = next_number.checked_add(1).unwrap_or(1);
             sources.insert(number, source);
-            let moments = UseMoments::default();
             SourceState {
                 number,
                 recent_use: 0.0,
                 last_tick: tick,
                 slot: columns.slot_of_source(source),
-                moments,
+                moments: UseMoments::default(),
             }
         });
         state.recent_use += amount;

@@ -204,7 +204,7 @@ impl Learning {
             self.ports.gather_ticks(common_tick, tracks, &mut self.histories);
         }
         self.review_sets(tracks, |set, tracks| !has_ports(set, tracks));
-        let gathered_tick = self.ports.gathered_tick();
+        let gathered_tick = self.ports.gathered_tick;
         self.take_turns(moment, tracks, waiting, names, |index| {
             (!port_indexes.contains(&index)).then_some(gathered_tick)
         });

@@ -4,7 +4,7 @@ use super::attribution::Attribution;
 use super::exact::{ByReadings, ByRequests, ByTime};
 use super::io::IoMethod;
 use super::learner::Effort;
-use super::method::{Choice, Method};
+use super::method::Method;
 use super::predictor::Predictor;
 use super::regression::Regression;
 use super::residency::Residency;
@@ -12,13 +12,14 @@ use super::source::SourceMethod;
 use super::switches::BySwitches;
 use super::witnessed::ByWitness;
 use crate::catalog::exact::ExactBy;
+use crate::choice::MethodChoice;
 use crate::plan::{Counter, Plan};
 
 /// Which method divides which counter of a recording, and how.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Methods {
     /// The requested method.
-    pub choice: Choice,
+    pub choice: MethodChoice,
     /// Whether I/O is recorded.
     pub io: bool,
     /// A window is divided with what was learnt up to this long after its end, ns; see
@@ -48,7 +49,7 @@ impl Methods {
                 } else {
                     Predictor::Misses
                 };
-                let compare = self.choice == Choice::Auto;
+                let compare = self.choice == MethodChoice::Auto;
                 Box::new(ByWitness::new(predictor, plan.tick_ns, self.effort, compare))
             }
             Method::Regression if counter.is_port() => {
@@ -84,12 +85,17 @@ impl Methods {
             Method::Source
         } else {
             match choice {
-                Choice::Auto if plan.has_ports_of(counter) => Method::Ports,
-                Choice::Auto if counter.is_port() => Method::Regression,
-                Choice::Auto | Choice::Misses if plan.has_misses_of(counter) => Method::Misses,
-                Choice::Regression => Method::Regression,
-                Choice::Auto | Choice::Misses if !counter.per_cpu => Method::Regression,
-                Choice::Auto | Choice::Misses | Choice::Residency | Choice::Io => Method::Residency,
+                MethodChoice::Auto if plan.has_ports_of(counter) => Method::Ports,
+                MethodChoice::Auto if counter.is_port() => Method::Regression,
+                MethodChoice::Auto | MethodChoice::Misses if plan.has_misses_of(counter) => {
+                    Method::Misses
+                }
+                MethodChoice::Regression => Method::Regression,
+                MethodChoice::Auto | MethodChoice::Misses if !counter.per_cpu => Method::Regression,
+                MethodChoice::Auto
+                | MethodChoice::Misses
+                | MethodChoice::Residency
+                | MethodChoice::Io => Method::Residency,
             }
         }
     }
@@ -99,9 +105,9 @@ impl Methods {
 mod tests {
     use super::*;
     use crate::attribute::attribution::CountedWindow;
-    use crate::attribute::method::Choice;
     use crate::attribute::share::Share;
     use crate::catalog::source::Cause;
+    use crate::choice::MethodChoice;
     use crate::entries::Owner;
 
     /// The method for each choice, for a counter with this cause that sees these CPUs.
@@ -115,7 +121,8 @@ mod tests {
             }]
         }))
         .unwrap();
-        let choices = [Choice::Auto, Choice::Residency, Choice::Io, Choice::Misses];
+        let choices =
+            [MethodChoice::Auto, MethodChoice::Residency, MethodChoice::Io, MethodChoice::Misses];
         let kind = |choice| {
             Methods { choice, io: true, lag_ns: 0, effort: Effort::Live, min_share: 0.0 }
                 .method_for(&plan, &plan.counters[0])

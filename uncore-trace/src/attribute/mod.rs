@@ -1,4 +1,5 @@
-//! Attribution: divides the count of a counter among owners. Pure functions.
+//! Attribution: divides the count of a counter among owners. It touches no machine, file or clock:
+//! entries in, rows out.
 //!
 //! A method divides one window of one counter among owners ([`attribution`]). With every method the
 //! shares sum to the count: what cannot be attributed goes to
@@ -69,7 +70,7 @@ pub use self::attributor::Attributor;
 pub use self::core_siblings::CoreSiblings;
 pub use self::facts::{RecordingFacts, order_counters};
 pub use self::learner::Effort;
-pub use self::method::{Choice, Method};
+pub use self::method::Method;
 pub use self::methods::Methods;
 pub use self::small_shares::MIN_SHARE;
 pub use self::workers::{available_threads, live_threads};

@@ -36,7 +36,7 @@ pub(super) struct Ports {
     /// far.
     sets: Vec<(usize, Vec<(usize, bool)>)>,
     /// The tick up to which their counts were gathered.
-    gathered_tick: u64,
+    pub(super) gathered_tick: u64,
 }
 
 impl Ports {
@@ -68,8 +68,7 @@ impl Ports {
                 .iter()
                 .filter_map(|(port, _)| tracks.get(cpu_ports.get(*port)?.counter_index));
             let cpus: usize = counters.map(|port| port.counter.sees.len()).sum();
-            let covers_all_cpus = cpus == set.cpus.len();
-            covers_all_cpus.then_some((set_index, ports))
+            (cpus == set.cpus.len()).then_some((set_index, ports))
         };
         let sets = sets.iter().enumerate().filter_map(ports_of_set).collect();
         Self { by_cpu: cpu_ports, sets, gathered_tick: start_tick }
@@ -83,11 +82,6 @@ impl Ports {
     /// The indexes of the ports' counters.
     pub(super) fn counter_indexes(&self) -> Vec<usize> {
         self.by_cpu.iter().map(|port| port.counter_index).collect()
-    }
-
-    /// The last tick that all ports have divided.
-    pub(super) const fn gathered_tick(&self) -> u64 {
-        self.gathered_tick
     }
 
     /// Notes how sure the port at this index is of the windows that it has divided.

@@ -53,8 +53,7 @@ impl RowQueue {
         min_share: f64,
         threads: usize,
     ) -> Self {
-        let ready = VecDeque::new();
-        Self { tick_ns, wall, origin, min_share, threads, ready, making: None }
+        Self { tick_ns, wall, origin, min_share, threads, ready: VecDeque::new(), making: None }
     }
 
     /// Whether some rows of a window are made, and others are not.

@@ -28,9 +28,8 @@ impl<'a> OwnerLabel<'a> {
         match *owner {
             Owner::Task { pid, ref comm, cgroup_id } => {
                 let cgroup = names.cgroup_names(cgroup_id);
-                let known = pid != 0;
                 Self {
-                    comm: known.then(|| comm.to_text()),
+                    comm: (pid != 0).then(|| comm.to_text()),
                     cgroup: cgroup.map(|cgroup| &*cgroup.path),
                     container: cgroup.and_then(|cgroup| cgroup.container.as_deref()),
                     pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()),
@@ -88,8 +87,7 @@ fn divided_windows<'a>(
     window: &'a EndedWindow,
     tracks: &'a [TrackedCounter],
 ) -> Vec<(&'a Counter, &'a DividedWindow)> {
-    let states = tracks.iter().zip(&window.states);
-    let divided = states.filter_map(|(track, state)| match state {
+    let divided = tracks.iter().zip(&window.states).filter_map(|(track, state)| match state {
         WindowState::Divided(divided) => Some((&track.counter, divided)),
         _ => None,
     });

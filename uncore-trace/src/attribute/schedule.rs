@@ -37,12 +37,11 @@ impl LearnSchedule {
         let interval = LEARN_INTERVAL_NS.div_ceil(tick_ns);
         let lag = lag_ns / tick_ns;
         let period = (lag / 2 / interval).max(1);
-        let lead = lag.checked_sub(period * interval);
         Self {
             start_tick: start,
             interval_ticks: interval,
             period,
-            lead_ticks: lead,
+            lead_ticks: lag.checked_sub(period * interval),
             max_first_ticks: LONGEST_FIRST_NS / tick_ns,
         }
     }

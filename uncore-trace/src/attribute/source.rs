@@ -32,8 +32,7 @@ impl SourceMethod {
 
 impl Attribution for SourceMethod {
     fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
-        let known = self.owner != Owner::Unattributed;
-        let confidence = if known { window.running } else { 0.0 };
+        let confidence = if self.owner == Owner::Unattributed { 0.0 } else { window.running };
         (Method::Source, vec![Share::new(self.owner, window.total, confidence)])
     }
 }

@@ -149,14 +149,12 @@ fn mean_of_means(means: &[TickMean]) -> TickMean {
     let row = sum_by_slot(means.iter().flat_map(|mean| {
         mean.row.iter().map(|(slot, amount)| (*slot, f64::from(*amount) * weight))
     }));
-    let size = means.iter().map(|mean| mean.size).sum::<f64>() * weight;
-    TickMean { row, size }
+    TickMean { row, size: means.iter().map(|mean| mean.size).sum::<f64>() * weight }
 }
 
 fn make_group(scale: usize, means: Vec<TickMean>) -> MeanGroup {
     let size = mean_of_means(&means).size;
-    let weight = GROUP_LEN.pow(scale as u32) as f64 / (size * size);
-    MeanGroup { scale, means, weight }
+    MeanGroup { scale, means, weight: GROUP_LEN.pow(scale as u32) as f64 / (size * size) }
 }
 
 /// Who ran: the sums of all counters that see a set of CPUs.

@@ -27,8 +27,7 @@ impl Witnesses {
     pub(super) fn find_witnesses(tracks: &mut [TrackedCounter], are_used: bool) -> Self {
         let weighs =
             |(_, track): &(usize, &mut TrackedCounter)| are_used && track.counter.is_witness();
-        let witnesses = tracks.iter_mut().enumerate().filter(weighs);
-        let indexes = witnesses.map(|(index, track)| {
+        let indexes = tracks.iter_mut().enumerate().filter(weighs).map(|(index, track)| {
             track.series.keep_ticks();
             index
         });

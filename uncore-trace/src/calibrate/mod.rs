@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use tokio::sync::oneshot;
 
 use self::stream::StreamKernel;
@@ -23,7 +23,7 @@ use crate::plan::Plan;
 use crate::record;
 use crate::schema::fabric;
 use crate::schema::link::Link;
-use crate::signals::Signals;
+use crate::signals::{Signals, event_loop};
 use crate::tables::writer::{PieceChannel, RecordingTarget, TablePiece};
 use crate::view::key::GroupBy;
 use crate::view::links::Links;
@@ -97,10 +97,7 @@ pub fn run(
 ) -> Result<CalibrationOutcome> {
     ensure!(!plan.links.is_empty(), "no counter of this machine counts bytes of memory");
     let cpus = one_cpu_per_core(machine);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")?;
+    let runtime = event_loop()?;
     let (sender, pieces) = mpsc::sync_channel(PIECES);
     let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE] });
     let (done, over) = oneshot::channel();
@@ -127,7 +124,8 @@ pub fn run(
             tokio::select! {
                 ended = Box::pin(record) => {
                     stop.store(true, Ordering::Relaxed);
-                    ended.and_then(|_| Err(anyhow!("a signal came before the end: nothing is kept")))
+                    ended.and_then(|_| Err(anyhow!("a signal ended the measurement early: no \
+                                                    result is saved")))
                 }
                 _ = over => Ok(()),
             }
@@ -162,7 +160,7 @@ pub fn run(
         .collect();
     ensure!(
         !links.is_empty(),
-        "the counters of memory counted nothing in a whole second: nothing is kept"
+        "the memory counters counted nothing in a whole second: no result is saved"
     );
     let asked_per_s = [0, 1].map(|kernel| asked.get(kernel).copied().unwrap_or_default());
     Ok(CalibrationOutcome { links, threads: cpus.len(), asked_per_s })

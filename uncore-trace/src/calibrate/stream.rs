@@ -59,8 +59,7 @@ fn run_on_cpu(
     sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))?;
     let (mut a, b, c) = (vec![1.0_f64; elements], vec![2.0_f64; elements], vec![0.5_f64; elements]);
     while !stop.load(Ordering::Relaxed) {
-        let blocks = a.chunks_mut(BLOCK).zip(b.chunks(BLOCK)).zip(c.chunks(BLOCK));
-        for ((a, b), c) in blocks {
+        for ((a, b), c) in a.chunks_mut(BLOCK).zip(b.chunks(BLOCK)).zip(c.chunks(BLOCK)) {
             let moved = match kernel {
                 StreamKernel::Sum => {
                     black_box(sum_numbers(b));
@@ -98,9 +97,8 @@ fn sum_numbers(numbers: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+    use crate::wait::wait_until;
 
     #[test]
     fn kernels_move_bytes_until_they_are_stopped() {
@@ -108,9 +106,7 @@ mod tests {
             let (stop, bytes) = (AtomicBool::new(false), AtomicU64::new(0));
             std::thread::scope(|scope| {
                 let running = scope.spawn(|| run(&[0], 1 << 20, kernel, &stop, &bytes));
-                while bytes.load(Ordering::Relaxed) == 0 {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                wait_until("moved bytes", || bytes.load(Ordering::Relaxed) > 0);
                 stop.store(true, Ordering::Relaxed);
                 running.join().unwrap().unwrap();
             });

@@ -111,7 +111,7 @@ pub fn sift_terms(
             _ => {
                 let wants = match (effect, value_kind) {
                     (AsideEffect::Cpus, _) => "CPUs: cpu=0 or cpu=0-3",
-                    (_, ValueKind::Text) => "a text that is no number",
+                    (_, ValueKind::Text) => "a text that is not a number",
                     (_, ValueKind::Flag) => "0 or 1",
                     (_, ValueKind::Number) => "a number",
                 };

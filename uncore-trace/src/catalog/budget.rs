@@ -13,8 +13,8 @@ use serde::{Deserialize, Deserializer};
 use super::encode::EncodedEvent;
 use super::pattern::matches_event;
 use super::pmu_words::PmuWords;
-use super::suggest::list_names;
 use crate::discover::event::{AliasValue, EventAlias};
+use crate::suggest::list_names;
 
 /// A limit on the events of one PMU instance.
 #[derive(Debug, Clone, Deserialize)]

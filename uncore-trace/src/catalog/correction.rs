@@ -35,8 +35,7 @@ impl<'a> PmuWords<'a> {
     pub fn find_correction(&self, name: &str, alias: &EventAlias) -> Option<&'a Correction> {
         let pmu = self.pmu;
         let is_known_error = |rule: &&Correction| {
-            let scale = alias.scale.unwrap_or_default();
-            (scale / rule.scale - 1.0).abs() < SAME
+            (alias.scale.unwrap_or_default() / rule.scale - 1.0).abs() < SAME
                 && is_of(&rule.processors, pmu)
                 && rule.events.iter().any(|glob| matches_event(glob, name))
         };

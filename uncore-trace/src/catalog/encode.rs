@@ -15,9 +15,9 @@ use super::asides::Asides;
 use super::pmu_words::{CACHE, HARDWARE, PmuEvent, PmuWords, WHOLE_WORDS};
 use super::rules::Attempt;
 use super::spec::{ColumnError, Term, TermValue};
-use super::suggest::{did_you_misspell, list_names};
 use crate::discover::event::AliasValue;
 use crate::discover::format::{FormatField, WORDS};
+use crate::suggest::{did_you_misspell, list_names};
 use crate::text::printable;
 
 /// An encoded event.
@@ -110,8 +110,7 @@ impl<'a> PmuWords<'a> {
         // A value of zero is shown where the default is another one, or where the event asks for
         // it.
         let names: BTreeSet<&str> = shown.iter().map(|field| field.name.as_ref()).collect();
-        let defaults = self.default_fields(event, &names, leader).unwrap_or_default();
-        shown.extend(defaults);
+        shown.extend(self.default_fields(event, &names, leader).unwrap_or_default());
         shown.extend(event.iter().flat_map(|event| self.asked_fields(event.alias)));
         let (selects, filter) = self.selector_and_filter(&config, event, shown, &selectors);
         Ok(EncodedEvent {
@@ -173,9 +172,8 @@ impl<'a> PmuWords<'a> {
                         // `PMU/rNNN/`, in hex.
                         (None, None) if parse_raw(&term.name).is_some() => {
                             let value = parse_raw(&term.name).unwrap_or_default();
-                            let name = Cow::Borrowed(WHOLE_WORDS[0]);
                             typed_fields.push(FieldValue {
-                                name,
+                                name: Cow::Borrowed(WHOLE_WORDS[0]),
                                 format: FormatField::whole_word(0),
                                 value,
                             });
@@ -211,7 +209,7 @@ impl<'a> PmuWords<'a> {
         if let (Some(event), Some(missing)) = (alias, missing) {
             let max = self.term_format(missing).map_or(u64::MAX, |format| format.max_value());
             let (name, missing) = (printable(event.name), printable(missing));
-            let message = format!("{name} needs {missing}=N with it, N up to {max:#x}");
+            let message = format!("{name} also needs {missing}=N, with N up to {max:#x}");
             return Err(ColumnError::new(terms.first().map_or(1, |term| term.column), message));
         }
         Ok(TypedEvent { alias, fields_before, fields: typed_fields })
@@ -400,7 +398,7 @@ fn overridden_note(
 fn set_field(config: &mut [u64; WORDS], field: &FieldValue<'_>) {
     let word = field.format.word_index();
     let bits = field.format.encode_value(field.value).unwrap_or_default();
-    config[word] = config[word] & !field.format.bit_mask() | bits[word];
+    config[word] = config[word] & !field.format.mask | bits[word];
 }
 
 #[cfg(test)]

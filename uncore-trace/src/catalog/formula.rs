@@ -149,7 +149,7 @@ impl FromStr for Formula {
         let root = parser.parse_sum()?;
         match parser.peek_char() {
             None => Ok(Self { text: text.to_owned(), root }),
-            Some(')') => Err(parser.error_here("there is no '(' that this closes")),
+            Some(')') => Err(parser.error_here("unmatched ')'")),
             Some(c) => {
                 Err(parser.error_here(format!("expected an operator or the end, not {c:?}")))
             }
@@ -239,7 +239,10 @@ impl FormulaParser {
     fn parse_nested(&mut self, opening: FormulaOpening) -> Result<FormulaNode, ColumnError> {
         let opened = self.position + 1;
         if self.depth == MAX_DEPTH {
-            return Err(self.error_here(format!("more than {MAX_DEPTH} parentheses or signs deep")));
+            return Err(self.error_here(format!(
+                "parentheses or signs are nested more than \
+                                                {MAX_DEPTH} deep"
+            )));
         }
         self.depth += 1;
         self.position += 1;
@@ -249,7 +252,7 @@ impl FormulaParser {
             let mut inner = self.parse_sum()?;
             if opening == FormulaOpening::Max {
                 if self.peek_char() != Some(',') {
-                    return Err(self.error_here(format!("expected a ',': {MAX} is of two values")));
+                    return Err(self.error_here(format!("expected a ',': {MAX} takes two values")));
                 }
                 self.position += 1;
                 inner = FormulaNode::Max(Box::new((inner, self.parse_sum()?)));
@@ -282,7 +285,7 @@ impl FormulaParser {
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
         number
             .map(FormulaNode::Number)
-            .ok_or_else(|| ColumnError::new(start + 1, format!("{text:?} is no number")))
+            .ok_or_else(|| ColumnError::new(start + 1, format!("{text:?} is not a number")))
     }
 
     fn parse_name(&mut self) -> String {

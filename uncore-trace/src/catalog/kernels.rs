@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::Catalog;
 use super::family::{Family, PmuKind};
@@ -55,7 +55,6 @@ struct KernelRule {
     pmus: Vec<String>,
     /// Patterns of the families of these PMUs.
     families: Vec<String>,
-    #[serde(deserialize_with = "deserialize_version")]
     since: KernelVersion,
     /// Whether only PMUs without a name show that something is missing: not every such processor
     /// has the units.
@@ -71,12 +70,6 @@ struct KernelRule {
 
 fn default_units() -> String {
     "uncore counters".to_owned()
-}
-
-fn deserialize_version<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<KernelVersion, D::Error> {
-    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
 /// Something that keeps uncore counters from being counted, and the ways out.
@@ -116,9 +109,8 @@ impl CounterGap {
         let bare = |text: &str| text.strip_prefix("uncore_").unwrap_or(text).to_owned();
         let typed = bare(typed);
         self.absent.iter().any(|pattern| {
-            let stem = bare(pattern.trim_end_matches(['#', '*', '_']));
             typed
-                .strip_prefix(&stem)
+                .strip_prefix(&bare(pattern.trim_end_matches(['#', '*', '_'])))
                 .is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('_'))
         })
     }
@@ -162,8 +154,7 @@ fn is_nameless(name: &str) -> bool {
 impl KernelRule {
     /// Whether it is of this machine's processor.
     fn applies_to_machine(&self, machine: &Machine) -> bool {
-        let processor = machine.processor.as_ref().and_then(Processor::generation_name);
-        processor.is_some_and(|generation| {
+        machine.processor.as_ref().and_then(Processor::generation_name).is_some_and(|generation| {
             self.processors.iter().any(|pattern| matches(pattern, &generation))
         })
     }

@@ -32,7 +32,6 @@ pub mod rules;
 pub mod scope;
 pub mod source;
 pub mod spec;
-pub mod suggest;
 pub(crate) mod vendor;
 pub mod verified;
 pub mod witness;

@@ -24,13 +24,19 @@ const MODIFIERS: [(char, ModifierEffect); 15] = [
     ('I', ModifierEffect::Refused("leaves out idle CPUs")),
     ('G', ModifierEffect::Refused("counts guests only")),
     ('H', ModifierEffect::Refused("leaves out guests")),
-    ('p', ModifierEffect::Note("is about the precision of samples, which a count has not")),
-    ('P', ModifierEffect::Note("is about the precision of samples, which a count has not")),
+    ('p', ModifierEffect::Note("is about the precision of samples, and a count has none")),
+    ('P', ModifierEffect::Note("is about the precision of samples, and a count has none")),
     ('S', ModifierEffect::Note("is about samples, and groups are always read together here")),
-    ('D', ModifierEffect::Note("pins no counter here: those that do not fit their PMU take turns")),
-    ('e', ModifierEffect::Note("keeps no other event from the PMU here")),
+    (
+        'D',
+        ModifierEffect::Note(
+            "does not pin counters here: counters that do not fit their PMU \
+                                take turns",
+        ),
+    ),
+    ('e', ModifierEffect::Note("does not keep other events from the PMU here")),
     ('W', ModifierEffect::None),
-    ('b', ModifierEffect::Note("changes nothing: counters are always shared and read by BPF here")),
+    ('b', ModifierEffect::Note("has no effect: counters are always shared and read by BPF here")),
     ('R', ModifierEffect::Refused("takes retirement latencies from samples, and a count has none")),
     ('X', ModifierEffect::None),
 ];
@@ -59,11 +65,11 @@ pub fn notes(word: &str) -> Result<Vec<String>, String> {
     let mut notes = Vec::new();
     for (index, letter) in word.char_indices() {
         let Some(effect) = modifier_effect(letter) else {
-            return Err(format!("{:?} in {:?} is no modifier", letter, printable(word)));
+            return Err(format!("{:?} in {:?} is not a modifier", letter, printable(word)));
         };
         let repeats = word[..index].matches(letter).count();
         if repeats > 0 && (letter != 'p' || repeats == MOST_PRECISE) {
-            return Err(format!("the modifier {letter} is there too often in {word:?}"));
+            return Err(format!("the modifier {letter} is repeated too often in {word:?}"));
         }
         let is_whole = |combination: &&&str| {
             combination.contains(letter) && combination.chars().all(|c| word.contains(c))

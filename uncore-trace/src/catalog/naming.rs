@@ -45,8 +45,7 @@ impl<'a> PmuWords<'a> {
             let is_typed = typed.is_some_and(|typed| typed.name == event.name);
             (!self.pmu.events.contains_key(event.name), Reverse(bits), !is_typed)
         };
-        let known = self.all_events().filter(is_selected).min_by_key(rank);
-        known.or_else(|| {
+        self.all_events().filter(is_selected).min_by_key(rank).or_else(|| {
             let vendor = self.vendor_events_if(|alias| self.has_values(alias, config));
             // Older names of an event have no unit of their own.
             let has_unit =
@@ -141,14 +140,14 @@ impl<'a> PmuWords<'a> {
         let mut formats = self.own_formats();
         formats.sort_by_key(|(name, format)| {
             let preferred = is_of_event(name) || typed.contains(name);
-            (!preferred, !selects_event(selectors, name), format.bit_mask().trailing_zeros())
+            (!preferred, !selects_event(selectors, name), format.mask.trailing_zeros())
         });
         let mut remaining = *config;
         remaining.iter_mut().zip(covered).for_each(|(word, covered)| *word &= !covered);
         let mut used = [0; WORDS];
         let mut fields = Vec::new();
         for (name, format) in formats {
-            let (word, mask) = (format.word_index(), format.bit_mask());
+            let (word, mask) = (format.word_index(), format.mask);
             if remaining[word] & mask != 0 && used[word] & mask == 0 {
                 let value = format.decode_value(config);
                 fields.push(FieldValue { name: Cow::Borrowed(name), format, value });
@@ -185,14 +184,14 @@ impl<'a> PmuWords<'a> {
         fields.sort_by_key(|field| {
             // A whole word would replace the fields before it.
             let is_field = !WHOLE_WORDS.contains(&field.name.as_ref());
-            (is_field, field.format.word_index(), field.format.bit_mask().trailing_zeros())
+            (is_field, field.format.word_index(), field.format.mask.trailing_zeros())
         });
         fields.dedup_by(|later, earlier| later.name == earlier.name);
         let mut selecting = Vec::new();
         let mut narrowing = Vec::new();
         for FieldValue { name, format, .. } in fields {
             let is_whole = WHOLE_WORDS.contains(&name.as_ref());
-            let bits = config[format.word_index()] & format.bit_mask();
+            let bits = config[format.word_index()] & format.mask;
             let value = if is_whole { bits } else { format.decode_value(config) };
             let is_selector = event.is_none() && selects_event(selectors, &name);
             if is_selector { &mut selecting } else { &mut narrowing }
@@ -217,7 +216,7 @@ fn selects_event(selectors: &BTreeSet<&str>, term: &str) -> bool {
 
 fn union_of_masks(formats: impl Iterator<Item = FormatField>) -> ConfigWords {
     formats.fold([0; WORDS], |mut bits, format| {
-        bits[format.word_index()] |= format.bit_mask();
+        bits[format.word_index()] |= format.mask;
         bits
     })
 }

@@ -34,7 +34,7 @@ impl Catalog {
             let mut family = parse_family(&name, &text)?;
             family.outside = Some(name.clone());
             if let Some((first_file, _)) = from.get(&family.family) {
-                return Err(anyhow!("{name}: family {} is in {first_file} already", family.family));
+                return Err(anyhow!("{name}: family {} is already in {first_file}", family.family));
             }
             let own_references =
                 [("yields_to", &family.yields_to), ("events_of", &family.events_of)];
@@ -197,6 +197,6 @@ mod tests {
     fn a_family_in_two_files_of_a_directory_is_refused() {
         let files = vec![file("a.toml", "same"), file("b.toml", "same")];
         let error = Catalog::load_embedded().unwrap().add_files(files).unwrap_err().to_string();
-        assert_eq!(error, "b.toml: family same is in a.toml already");
+        assert_eq!(error, "b.toml: family same is already in a.toml");
     }
 }

@@ -50,8 +50,7 @@ impl<'a> PmuWords<'a> {
     pub fn new(catalog: &'a Catalog, pmu: &'a Pmu) -> Self {
         let family = catalog.family_of(pmu);
         let base = family.and_then(|family| family.events_of.as_deref());
-        let base = base.and_then(|base| catalog.family_named(base));
-        Self { pmu, family, base }
+        Self { pmu, family, base: base.and_then(|base| catalog.family_named(base)) }
     }
 
     /// The catalog's events for this processor whose fields the PMU has.
@@ -286,8 +285,7 @@ fn in_base_unit(unit: &str, scale: f64) -> (String, f64) {
     // Mb is a megabit.
     let size = size.or_else(|| unit.strip_suffix('B').map(|prefix| &lower[..prefix.len()]));
     let Some(prefix) = size else { return (unit.to_owned(), scale) };
-    let letter = prefix.strip_suffix('i').unwrap_or(prefix);
-    let mut letters = letter.chars();
+    let mut letters = prefix.strip_suffix('i').unwrap_or(prefix).chars();
     let power = match (letters.next(), letters.next()) {
         (None, _) if prefix.is_empty() => Some(0),
         (Some(initial), None) => {

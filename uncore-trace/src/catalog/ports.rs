@@ -64,8 +64,7 @@ impl RequesterFilter {
 impl PortsRule {
     /// Whether these terms select a single device by its id.
     pub fn picks_device(&self, terms: &[(String, u64)]) -> bool {
-        let requester = self.requester.as_ref();
-        requester.is_some_and(|rule| terms.iter().any(|(term, _)| *term == rule.term))
+        self.requester.as_ref().is_some_and(|rule| terms.iter().any(|(term, _)| *term == rule.term))
     }
 }
 

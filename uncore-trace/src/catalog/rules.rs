@@ -6,9 +6,9 @@ use serde::Deserialize;
 use super::pattern::{matches, matches_event};
 use super::pmu_words::{PmuWords, WHOLE_WORDS};
 use super::spec::Term;
-use super::suggest::list_names;
 use crate::discover::Pmu;
 use crate::discover::format::WORDS;
+use crate::suggest::list_names;
 use crate::text::printable;
 
 /// A term that has no effect, or counts nothing, without another one.
@@ -178,8 +178,8 @@ impl PmuWords<'_> {
         let (term, value) =
             mask.terms.iter().find_map(|term| Some((term, value(term).filter(|v| *v > max)?)))?;
         Some(format!(
-            "{}: {term}={value:#x} selects a {peer} that is not there, its peer file says \
-             nr_{peer}={count}: give {term} up to {max:#x}",
+            "{}: {term}={value:#x} selects a {peer} that does not exist, because the PMU's peer \
+             file says nr_{peer}={count}: give {term} up to {max:#x}",
             printable(&self.pmu.name)
         ))
     }

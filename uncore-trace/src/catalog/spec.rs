@@ -97,7 +97,7 @@ pub fn parse(text: &str) -> Result<Vec<EventItem>, ColumnError> {
         match cursor.peek_char() {
             None => return Ok(items),
             Some(',') => cursor.position += 1,
-            Some('}') => return Err(cursor.error_here("there is no '{' that this closes")),
+            Some('}') => return Err(cursor.error_here("unmatched '}'")),
             Some(c) => return Err(cursor.error_here(format!("expected ',' or the end, not {c:?}"))),
         }
     }
@@ -111,10 +111,7 @@ pub fn terms(text: &str) -> Result<Vec<Term>, ColumnError> {
         return Err(ColumnError::new(1, EXPECTED_TERM));
     }
     if cursor.peek_char().is_some() {
-        return Err(ColumnError::new(
-            cursor.position,
-            "there is no place for '/' between the slashes",
-        ));
+        return Err(ColumnError::new(cursor.position, "a '/' is not allowed between the slashes"));
     }
     Ok(terms)
 }
@@ -195,7 +192,7 @@ impl SpecCursor {
         loop {
             self.skip_blank();
             if self.peek_char() == Some('{') {
-                return Err(self.error_here("a group cannot stand in a group"));
+                return Err(self.error_here("a group cannot contain a group"));
             }
             members.push(self.parse_event()?);
             self.skip_blank();
@@ -259,8 +256,8 @@ impl SpecCursor {
         Err(ColumnError::new(
             colon + 1,
             format!(
-                "{suffix:?} is no modifier, and {joined:?} as a tracepoint cannot be counted here: \
-                 only events of PMUs are"
+                "{suffix:?} is not a modifier, and the tracepoint {joined:?} cannot be counted: \
+                 only events of PMUs can"
             ),
         ))
     }

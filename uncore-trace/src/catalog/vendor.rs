@@ -133,8 +133,7 @@ pub(super) fn names_pmu(name: &str, pmu: &Pmu) -> bool {
 
 fn parse_sections(text: &'static str) -> Vec<VendorSection> {
     let mut sections: Vec<VendorSection> = Vec::new();
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    for line in lines {
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let header = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
         if let Some((processors, pmus)) = header.and_then(|header| header.split_once(": ")) {
             let processors = processors.replace("genuineintel", "GenuineIntel");
@@ -156,10 +155,9 @@ fn parse_event(line: &'static str, begin: &mut &'static str) -> Option<NamedEven
         *begin = name.split('.').next().unwrap_or(name);
     }
     let begin = if name.starts_with('.') { *begin } else { "" };
-    let encoding = EventAlias::parse(terms).ok()?;
     Some(NamedEvent {
         names: vec![format!("{begin}{name}")],
-        encoding,
+        encoding: EventAlias::parse(terms).ok()?,
         attr_type: None,
         processors: Vec::new(),
     })

@@ -15,6 +15,8 @@ use super::witness::WitnessArgs;
 use crate::agent;
 use crate::agent::trigger::metric_of;
 use crate::catalog::Catalog;
+use crate::cli::messages;
+use crate::config::CONFIG_PATH;
 use crate::config::Config;
 use crate::discover::{self, Machine};
 use crate::plan::misses::WitnessDemand;
@@ -23,12 +25,9 @@ use crate::plan::{Plan, PlanRequest};
 use crate::record::{AtSwitch, RecordOptions, buffer_mib};
 use crate::text::count_noun;
 
-/// Default path of the configuration.
-pub(super) const CONFIG: &str = "/etc/uncore-trace/agent.toml";
-
 /// Record continuously, as a configuration file says
 ///
-/// Keeps three things, each of which can be left out: the newest raw tables on the local disk (the
+/// Has three outputs, each of which can be left out: the newest raw tables on the local disk (the
 /// ring), the shares in windows of a second or longer as one Parquet file for each hour (the
 /// roll-up), and metrics for Prometheus. A trigger saves a time span of the ring when a rate is
 /// above a level. SIGHUP reads the configuration again. SIGUSR1 saves a time span of the ring
@@ -42,7 +41,7 @@ Examples:
 docs/agent.md explains every key of the configuration.")]
 pub struct Args {
     /// The configuration file (TOML)
-    #[arg(short, long, value_name = "FILE", default_value = CONFIG, help_heading = FILE)]
+    #[arg(short, long, value_name = "FILE", default_value = CONFIG_PATH, help_heading = FILE)]
     config: PathBuf,
 
     #[command(flatten)]
@@ -82,7 +81,8 @@ pub fn run(args: &Args) -> Result<u8> {
     agent::parse_conditions(&config, &plan)?;
     for trigger in config.scarce_triggers() {
         log::warn!(
-            "trigger {}: the ring may have less than before and after: choose a larger ring.keep",
+            "trigger {}: the ring may be shorter than before and after together: choose a larger \
+             ring.keep",
             trigger.name
         );
     }
@@ -93,14 +93,14 @@ pub fn run(args: &Args) -> Result<u8> {
         print(&format!("{}: valid; {counters}, {links}, {triggers}\n", args.config.display()))?;
         return Ok(0);
     }
-    super::messages::log_plan_notices(&plan);
-    super::messages::log_as_service();
+    super::log_plan_notices(&plan);
+    messages::log_as_service();
     let mut options = recorder_options(&config, &machine, &plan, catalog.outside);
     options.duration = args.duration;
     let (outcome, lacking) = agent::run(&machine, &plan, &config, &args.config, options)?;
     let is_complete = outcome.losses.is_complete() && lacking.is_none();
     let lists = [outcome.losses.incomplete_text(), outcome.losses.precision_text(), lacking];
-    lists.iter().flatten().for_each(|line| super::messages::print_message(line));
+    lists.iter().flatten().for_each(|line| messages::print_message(line));
     Ok(u8::from(!is_complete))
 }
 
@@ -122,17 +122,16 @@ fn plan_config(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<
         ports: false,
         times: false,
         tick_ns: to_nanos(record.tick_duration()),
-        window_ns: to_nanos(record.interval_duration()),
+        window_ns: to_nanos(record.interval),
     };
-    let selections = [&record.groups, &record.events, &record.metrics];
-    if selections.iter().all(|list| list.is_empty()) {
+    if [&record.groups, &record.events, &record.metrics].iter().all(|list| list.is_empty()) {
         let (plan, notice) = plan_traffic(machine, catalog, &request)?;
         if let Some(notice) = notice {
             log::warn!("{notice}");
         }
         return Ok(plan);
     }
-    WitnessArgs::default().plan_request(machine, catalog, request, record.attribution_method())
+    WitnessArgs::default().plan_request(machine, catalog, request, record.method)
 }
 
 fn recorder_options(
@@ -141,9 +140,9 @@ fn recorder_options(
     plan: &Plan,
     catalog: Vec<String>,
 ) -> RecordOptions {
-    let budget = WitnessArgs::default().budget_percent(config.record.attribution_method());
+    let budget = WitnessArgs::default().budget_percent(config.record.method);
     let at_switch = AtSwitch::from_plan(plan, budget.is_some());
-    let flush = FLUSH.max(config.record.interval_duration());
+    let flush = FLUSH.max(config.record.interval);
     let view = RecordOptions::for_view(machine, plan);
     let ring = config.ring.as_ref();
     RecordOptions {
@@ -154,7 +153,7 @@ fn recorder_options(
         cluster: Some(config.cluster.clone()),
         min_gap: Duration::from_micros(100),
         flush,
-        method: config.record.attribution_method(),
+        method: config.record.method,
         canary: config.record.canary,
         cgroup_depth: config.record.cgroup_depth,
         trusted_cgroups: config.identity.trusted.clone(),

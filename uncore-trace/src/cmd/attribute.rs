@@ -11,7 +11,8 @@ use super::output::{self, ModeArg, print};
 use super::record::{MOST_LAG, millis, seconds};
 use super::select::to_nanos;
 use super::witness::percent;
-use crate::attribute::{Choice, Effort};
+use crate::attribute::Effort;
+use crate::choice::MethodChoice;
 use crate::replay::{self, Overrides};
 use crate::tables::lock::LockingCommand;
 use crate::tables::reader::Recording;
@@ -21,9 +22,9 @@ use crate::units;
 
 /// Divide the counts of a recording again
 ///
-/// Makes the table `fabric` again from the raw tables of a directory that `record -o DIR/` wrote,
-/// with the same or another method, in windows of the same or another length. Counters that were
-/// read at every context switch stay exact.
+/// Makes the table `fabric` again from the raw tables of a directory that `record -o DIR/` wrote.
+/// The method and the length of the windows may be the same as in the recording or others.
+/// Counters that were read at every context switch stay exact.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,14 +36,8 @@ pub struct Args {
     path: PathBuf,
 
     /// FILE.parquet to write
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = WRITE
-    )]
+    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true,
+          value_parser = output::path(), help_heading = WRITE)]
     output: PathBuf,
 
     /// Replace FILE if it exists; in DIR only fabric.parquet can be replaced
@@ -52,25 +47,25 @@ pub struct Args {
     #[command(flatten)]
     permissions: ModeArg,
 
-    /// How to divide the counts [default: as the recording did]
+    /// How to divide the counts [default: the method of the recording]
     #[arg(long, value_name = "METHOD", help_heading = DIVIDE)]
-    method: Option<Choice>,
+    method: Option<MethodChoice>,
 
     /// Length of a window: a whole number of the recording's ticks [default: as recorded]
     #[arg(short = 'I', long, value_name = "TIME", value_parser = millis, help_heading = DIVIDE)]
     interval: Option<Duration>,
 
-    /// How much of the time after a window a method that learns uses to divide that window; a bare
-    /// number is seconds [default: as the recording did]
+    /// How much time after a window a method that learns uses to divide that window; a bare number
+    /// is seconds [default: as in the recording]
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = DIVIDE)]
     lag: Option<Duration>,
 
-    /// Unite processes whose share of a window is below this, in percent of its total; 0 unites
-    /// none [default: as the recording did]
+    /// Merge processes whose share is below this percentage of the window's total; 0 merges nothing
+    /// [default: as in the recording]
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = DIVIDE)]
     min_share: Option<f64>,
 
-    /// How much work to put into what a method learns
+    /// How much work the solver of a method that learns does
     #[arg(long, value_name = "EFFORT", default_value = "live", help_heading = DIVIDE)]
     effort: Effort,
 }

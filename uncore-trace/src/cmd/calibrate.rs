@@ -10,8 +10,8 @@ use super::heading::{MEASURE, PRINT};
 use super::output::print;
 use super::record::seconds;
 use super::select::to_nanos;
-use crate::attribute::Choice;
 use crate::calibrate;
+use crate::choice::MethodChoice;
 use crate::confine::ThreadNeeds;
 use crate::discover::calibration::{Calibration, FILE, MeasuredPeak};
 use crate::discover::{self, Machine};
@@ -31,7 +31,8 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// Loads the memory of every socket with one thread per core: a few seconds with reads, and a few
 /// seconds with reads and writes. The result is the highest bandwidth that the memory counters saw
 /// in one second. `top`, `report` and `stat -M` use it to show how full a memory is. Other programs
-/// are slow while this runs. Memory that has no CPUs near it (GPU memory, CXL) is not measured.
+/// are slow during the measurement. Memory that has no CPUs near it (GPU memory, CXL) is not
+/// measured.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -43,24 +44,14 @@ description of this machine and its memory. It is used only where both are the
 same.")]
 pub struct Args {
     /// How long each of the two loads runs, 2s to 10m; a bare number is seconds
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "5s",
-        value_parser = seconds,
-        help_heading = MEASURE
-    )]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = seconds,
+          help_heading = MEASURE)]
     seconds: Duration,
 
     /// Memory that each thread uses, in MiB; all threads together must use much more than the
     /// caches hold
-    #[arg(
-        long,
-        value_name = "MIB",
-        default_value_t = 192,
-        value_parser = clap::value_parser!(u32).range(3..=65536),
-        help_heading = MEASURE
-    )]
+    #[arg(long, value_name = "MIB", default_value_t = 192,
+          value_parser = clap::value_parser!(u32).range(3..=65536), help_heading = MEASURE)]
     memory: u32,
 
     /// Print the result and do not save it
@@ -79,8 +70,7 @@ pub fn run(args: &Args) -> Result<u8> {
         humantime::format_duration(args.seconds)
     );
     let machine = discover::machine(Path::new("/"))?;
-    let catalog = args.catalog.load_catalog()?;
-    let plan = plan_memory_counters(&machine, &catalog)?;
+    let plan = plan_memory_counters(&machine, &args.catalog.load_catalog()?)?;
     let options = calibrate::CalibrationOptions {
         length: args.seconds,
         bytes: args.memory as usize * (1 << 20),
@@ -88,9 +78,8 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     let path = Path::new("/").join(FILE);
     // The shares are not used, only totals: so the cheapest method.
-    let method = Choice::Residency;
     let recording = record::RecordOptions {
-        method,
+        method: MethodChoice::Residency,
         io: false,
         afterwards: save_needs(&path),
         ..record::RecordOptions::for_view(&machine, &plan)
@@ -151,8 +140,7 @@ fn save_needs(path: &Path) -> ThreadNeeds {
 /// incomplete file.
 fn save_calibration(path: &Path, calibration: &Calibration) -> Result<()> {
     let cannot_write = || format!("cannot write {}", path.display());
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(folder).with_context(cannot_write)?;
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).with_context(cannot_write)?;
     let temporary_path = path.with_extension("json.new");
     let text = serde_json::to_string_pretty(calibration).with_context(cannot_write)? + "\n";
     std::fs::write(&temporary_path, text).with_context(cannot_write)?;

@@ -15,14 +15,14 @@ use crate::view::span::{TimePoint, wall_range};
 
 /// Verify that a recording is intact and that its values add up
 ///
-/// Prints a line for each fact that must hold: `ok` with how much was checked, `FAILED` with the
-/// first place where it does not hold, or `-` with the reason why it cannot be verified (a single
-/// file has no raw tables to compare with). The last line is the verdict.
+/// Prints a line for each check: `ok` with how much was checked, `FAILED` with the first place
+/// where the check fails, or `-` with the reason why it is not possible (a single file has no raw
+/// tables to compare with). The last line is the result.
 ///
-/// Of a roll-up it also says which files are not those of their directory: of another host or
-/// cluster, with windows outside of their hour, or where the layout has none.
+/// For a roll-up, also names files in the wrong directory: files of another host or cluster, files
+/// with windows outside of their hour, and files outside of the layout.
 ///
-/// Exit code: 0 if none failed, 1 if one failed, 2 if the recording cannot be read.
+/// Exit code: 0 if all checks passed, 1 if a check failed, 2 if the recording cannot be read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -52,16 +52,16 @@ pub struct Args {
 /// Prints the findings; exit code 0 or 1. An error means that the recording cannot be read: exit
 /// code 2.
 pub fn run(args: &Args) -> Result<u8> {
-    let wall_ns = wall_range(args.from.as_ref(), args.to.as_ref());
+    let wall_span = wall_range(args.from.as_ref(), args.to.as_ref());
     let times = args.from.as_ref().or(args.to.as_ref());
     ensure!(
-        times.is_none() || wall_ns.is_some(),
+        times.is_none() || wall_span.is_some(),
         "--from and --to select hours of a roll-up: write times such as 2026-01-31T12:00:00Z"
     );
-    let recording = Recording::open_for_check(&args.path, &args.hosts.rollup_selection(wall_ns))?;
+    let recording = Recording::open_for_check(&args.path, &args.hosts.rollup_selection(wall_span))?;
     ensure!(
         times.is_none() || recording.is_rollup(),
-        "{} is no roll-up, and is checked as a whole: leave out --from and --to",
+        "{} is not a roll-up, so it is checked as a whole: leave out --from and --to",
         printable(&args.path.display().to_string())
     );
     recording.require_finished()?;

@@ -6,7 +6,7 @@
 
 use anyhow::{Error, Result, anyhow};
 
-use super::messages::print_message;
+use crate::cli::messages::print_message;
 use crate::signals::Signals;
 use crate::text::printable;
 use crate::workload::Workload;
@@ -68,8 +68,8 @@ pub async fn wait_after_failure(
     workload.wait_or_leave(signals).await?;
     print_message(&match workload.exit_code() {
         Some(code) => format!(
-            "the command ended with exit code {code}; the exit code of uncore-trace is 2, as it \
-             failed"
+            "the command ended with exit code {code}; the exit code of uncore-trace is 2, because \
+             it failed"
         ),
         None => format!("the command (pid {pid}) still runs"),
     });

@@ -18,7 +18,7 @@ use super::output::print;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
 
-/// Print what a shell needs to complete commands and options
+/// Print a script for a shell that completes commands and options
 ///
 /// Save the output where your shell looks for completions, and start a new shell. For zsh that is a
 /// directory in `fpath`. bash, zsh and fish also complete the groups, metrics and events of this
@@ -38,14 +38,8 @@ pub struct Args {
     pub names: Option<OptionNames>,
 
     /// The beginning of the word to complete
-    #[arg(
-        long,
-        value_name = "TEXT",
-        hide = true,
-        default_value = "",
-        allow_hyphen_values = true,
-        help_heading = PRINT
-    )]
+    #[arg(long, value_name = "TEXT", hide = true, default_value = "", allow_hyphen_values = true,
+          help_heading = PRINT)]
     pub typed: String,
 }
 
@@ -60,9 +54,8 @@ const COMPLETED_OPTIONS: [(&str, &str, &str); 3] = [
 /// Prints the script or the names; always 0.
 pub fn run(args: &Args) -> Result<u8> {
     if let Some(name_kind) = args.names {
-        let machine = discover::machine(Path::new("/"))?;
         print(&matching_names(
-            &machine,
+            &discover::machine(Path::new("/"))?,
             &CatalogArgs::default().load_catalog()?,
             name_kind,
             &args.typed,

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use super::heading::{SPAN, WRITE};
 use super::output::{self, ModeArg, print};
 use crate::cut;
+use crate::cut::WantedTime;
 use crate::tables::lock::LockingCommand;
 use crate::tables::output_path;
 use crate::tables::writer::{CreateOptions, RecordingTarget};
@@ -31,14 +32,8 @@ pub struct Args {
     path: PathBuf,
 
     /// Directory to write; its name ends with /
-    #[arg(
-        short,
-        long,
-        value_name = "DIR",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = WRITE
-    )]
+    #[arg(short, long, value_name = "DIR", allow_hyphen_values = true,
+          value_parser = output::path(), help_heading = WRITE)]
     output: PathBuf,
 
     /// Replace the recording in the directory, if there is one
@@ -70,19 +65,21 @@ pub fn run(args: &Args) -> Result<u8> {
     let find_moment = |moment: &Option<TimePoint>, edge| {
         moment.as_ref().map(|moment| moment.resolve_across(&recordings, edge)).transpose()
     };
-    let (begin_ns, end_ns) =
-        (find_moment(&args.from, SpanEdge::Begin)?, find_moment(&args.to, SpanEdge::End)?);
-    if let (Some(begin), Some(end)) = (begin_ns, end_ns)
+    let wanted = WantedTime {
+        from_ns: find_moment(&args.from, SpanEdge::Begin)?,
+        to_ns: find_moment(&args.to, SpanEdge::End)?,
+    };
+    if let (Some(begin), Some(end)) = (wanted.from_ns, wanted.to_ns)
         && begin >= end
     {
-        bail!("--to is not after --from: nothing lies between them");
+        bail!("--to is not after --from: choose a later time for --to");
     }
     let create = CreateOptions {
         overwrite: args.force,
         mode: args.permissions.mode,
         command: LockingCommand::Cut,
     };
-    let finished = cut::cut_recordings(&recordings, (begin_ns, end_ns), &target, create)?;
+    let finished = cut::cut_recordings(&recordings, wanted, &target, create)?;
     let size = units::human(finished.bytes as f64, "bytes");
     print(&format!("{named}: {} rows, {size}\n", finished.rows))?;
     Ok(0)

@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result, bail};
 
 use super::heading::{FAIL, LINE, PRINT, SPAN};
 use super::host::HostArgs;
-use super::messages::print_message;
 use super::output::{path, print};
 use super::page::save_page;
+use crate::cli::messages::print_message;
 use crate::terminal;
 use crate::text::printable;
 use crate::units;
@@ -27,15 +27,15 @@ use crate::view::usage::GroupBy;
 /// `90 % interval`, the rate after divided by the rate before (`ratio`), and whether the difference
 /// is larger than its error. Rates are compared, so the recordings may differ in length.
 ///
-/// `more` and `less` are differences above the error: the confidences of the shares, and how much
-/// each rate varies. `new` and `gone` are tenants of one of the two only. `-` is not known: too few
-/// windows, no confidence, or a link that is not counted in the same way in both, which a note
-/// says.
+/// `more` and `less` are differences above the error, which follows from the confidences of the
+/// shares and the variation of each rate. `new` and `gone` are tenants that are in only one of the
+/// two. `-` is not known: there are too few windows or no confidences, or the two count a link
+/// differently, which a note says.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(after_help = "\
-Examples: two recordings, two minutes of one, two spans of it that were marked,
-and a check that fails if a tenant or a link grew by more than a tenth
+Examples: two recordings; two minutes of a recording; two marked spans of it; a
+check that fails if a tenant or a link grew by more than a tenth
   uncore-trace diff old.parquet new.parquet
   uncore-trace diff run.parquet --before 0..1m --after 1m..2m --by pod
   uncore-trace diff run.parquet --before 'mark:epoch 1' --after 'mark:epoch 2'
@@ -48,8 +48,8 @@ the tenants, with what, link, direction, unit, by, key, owner, before and after
 (each with total, seconds, rate_per_s, low_per_s and high_per_s (the 90 %
 interval of the share), variation_per_s, share (0 to 1), complete),
 difference_per_s, difference_low_per_s, difference_high_per_s, ratio, verdict
-(more, less, within error, new, gone), beyond_error, same_counters, notes. What
-is not known is null, never 0.
+(more, less, within error, new, gone), beyond_error, same_counters, notes. An
+unknown value is null, never 0.
 
 Exit code: 0; 1 with --fail-above if something grew by more; 2 for errors.")]
 pub struct Args {
@@ -83,15 +83,10 @@ pub struct Args {
     /// 10%
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = FAIL)]
     fail_above: Option<f64>,
-    /// With --fail-above, leave out tenants with less of the total, and links with less of their
-    /// peak
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        value_parser = percent,
-        default_value = "1%",
-        help_heading = FAIL
-    )]
+    /// With --fail-above: leave out tenants below this percentage of the total, and links below
+    /// this percentage of their peak
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1%",
+          help_heading = FAIL)]
     min_share: f64,
     /// Print JSON lines instead of tables
     #[arg(long, help_heading = PRINT)]
@@ -104,14 +99,8 @@ pub struct Args {
     wide: bool,
     /// Write FILE, a page for a browser with a picture of each difference, instead of tables; `-`
     /// is standard output
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_parser = path(),
-        allow_hyphen_values = true,
-        help_heading = PRINT,
-        conflicts_with_all = ["json", "ascii", "wide"]
-    )]
+    #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true,
+          help_heading = PRINT, conflicts_with_all = ["json", "ascii", "wide"])]
     html: Option<PathBuf>,
     /// Replace the file of --html if it exists
     #[arg(long, requires = "html", help_heading = PRINT)]

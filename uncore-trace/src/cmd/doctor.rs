@@ -5,7 +5,6 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use serde::Serialize;
 
 use super::catalog::CatalogArgs;
 use super::heading::PRINT;
@@ -13,14 +12,15 @@ use super::list::summary;
 use super::root::RootArg;
 use crate::doctor::{self, ExaminedMachine, Finding, FindingState};
 use crate::text::{printable, wrapped};
+use crate::view::json_lines::json_object;
 use crate::{discover, open, terminal};
 
 mod verifier;
 
 /// Check what recording needs on this machine, and say how to fix it
 ///
-/// The first lines say what can be counted here. The lines below a finding are ways to fix it; each
-/// of them is enough on its own.
+/// The first lines say what can be counted here. The lines below a finding are ways to fix it; one
+/// of them is enough.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,8 +36,8 @@ pub struct Args {
 
     /// Let the kernel verify each BPF program, instead of printing the findings
     ///
-    /// Prints how many instructions and states the verifier of the running kernel looked at, or why
-    /// it refuses the program. Needs the privileges of record. Nothing is attached.
+    /// Prints how many instructions and states the verifier of the running kernel examined, or why
+    /// it refuses the program. Needs the privileges of `record`. Nothing is attached.
     #[arg(long, help_heading = PRINT)]
     pub verifier: bool,
 
@@ -45,19 +45,11 @@ pub struct Args {
     root: RootArg,
 }
 
-/// The output of `--json`.
-#[derive(Debug, Serialize)]
-struct DoctorReport<'a> {
-    /// Whether `record` works on this machine.
-    ready: bool,
-    findings: &'a [Finding],
-}
-
 /// Examines the machine under `root` and prints the findings. Exit code 0 if `record` works, 2 if
 /// something that it needs is missing.
 pub fn run(args: &Args) -> Result<u8> {
     if args.verifier {
-        ensure!(args.root.is_here(), "the verifier is the running kernel's: leave out --root");
+        ensure!(args.root.is_here(), "--verifier uses the running kernel: leave out --root");
         let (text, code) = verifier::verifier_report(&open::verify_programs()?, args.json)?;
         print_findings(&text)?;
         return Ok(code);
@@ -65,7 +57,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let findings = doctor::run_checks(&ExaminedMachine::at_root(args.root.root_dir()));
     let ready = doctor::is_ready(&findings);
     let text = if args.json {
-        let report = DoctorReport { ready, findings: &findings };
+        let report = json_object! { ready: ready, findings: &findings };
         serde_json::to_string_pretty(&report).context("cannot write the findings as JSON")? + "\n"
     } else {
         let width = terminal::columns();
@@ -93,7 +85,7 @@ fn countable_summary(root: &Path, width: Option<usize>) -> String {
         .and_then(|machine| Ok((machine, CatalogArgs::default().load_catalog()?)))
         .map(|(machine, catalog)| summary::summary_text(&machine, &catalog, width));
     known.unwrap_or_else(|error| {
-        let line = format!("cannot find what can be counted here: {error:#}");
+        let line = format!("cannot list what can be counted here: {error:#}");
         wrapped("", &printable(&line), width)
     })
 }

@@ -9,8 +9,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::heading::{FORMAT, LINE, SPAN, WRITE};
 use super::host::HostArgs;
-use super::messages::{is_broken_pipe, print_message};
 use super::output::{self, ModeArg, print};
+use crate::cli::messages::{is_broken_pipe, print_message};
 use crate::schema::{ALL, TableDef, fabric};
 use crate::tables::output::{CommandOutput, Content};
 use crate::tables::reader::{OpenTable, Recording};
@@ -28,9 +28,8 @@ use crate::view::span::{SelectedTime, TimePoint};
 /// of a table. Several may be given at once; FILE may be - for standard output. A file appears when
 /// it is complete.
 ///
-/// Tenants are cgroups, or what --by says. What is not known is left out, or empty in CSV, and
-/// never
-/// 0. If the recording is incomplete, standard error says what is missing.
+/// Tenants are cgroups, or as --by says. An unknown value is left out, or empty in CSV, and
+/// never 0. If the recording is incomplete, standard error says what is missing.
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("formats").required(true).multiple(true)
@@ -51,34 +50,19 @@ pub struct Args {
     path: PathBuf,
 
     /// Write a trace for Perfetto
-    #[arg(
-        long,
-        value_name = "FILE",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = FORMAT
-    )]
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(),
+          help_heading = FORMAT)]
     perfetto: Option<PathBuf>,
 
     /// Write the rows of a table as CSV. A text that begins with =, +, -, @ or ' has a ' before it,
     /// so that no spreadsheet takes it for a formula
-    #[arg(
-        long,
-        value_name = "FILE",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = FORMAT
-    )]
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(),
+          help_heading = FORMAT)]
     csv: Option<PathBuf>,
 
     /// Write the rows of a table as an Arrow IPC file, with the metadata of the recording
-    #[arg(
-        long,
-        value_name = "FILE",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = FORMAT
-    )]
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(),
+          help_heading = FORMAT)]
     arrow: Option<PathBuf>,
 
     /// The table that --csv and --arrow write; a single file has the table fabric only
@@ -86,24 +70,23 @@ pub struct Args {
           value_parser = table(), help_heading = FORMAT)]
     table: &'static TableDef,
 
-    /// Only what ends after this: a time after the start of the recording (2s, 1m30s; a bare number
-    /// is seconds), or a wall time (2026-01-31T12:00:00Z)
+    /// Only rows that end after this: a time after the start of the recording (2s, 1m30s; a bare
+    /// number is seconds), or a wall time (2026-01-31T12:00:00Z)
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     from: Option<TimePoint>,
 
-    /// Only what ends at this time or earlier
+    /// Only rows that end at this time or earlier
     #[arg(long, value_name = "TIME", help_heading = SPAN)]
     to: Option<TimePoint>,
 
     #[command(flatten)]
     hosts: HostArgs,
 
-    /// With --perfetto: how many tenants are shown separately, the largest of
-    /// each quantity
+    /// With --perfetto: show the N largest tenants of each quantity separately
     #[arg(long, value_name = "N", requires = "perfetto", default_value_t = 10, help_heading = LINE)]
     top: usize,
 
-    /// With --perfetto: who a track is of
+    /// With --perfetto: what a tenant is
     #[arg(long, value_enum, requires = "perfetto", default_value = "cgroup", help_heading = LINE)]
     by: GroupBy,
 
@@ -142,7 +125,11 @@ pub fn run(args: &Args) -> Result<u8> {
     let recording = args.hosts.open(&args.path, args.from.as_ref(), args.to.as_ref())?;
     args.by.check_recording(&recording)?;
     if !args.by.has_owner() {
-        bail!("tracks are of owners, and --by {} has none: use --by cgroup", args.by.name());
+        bail!(
+            "--perfetto has a track for each owner, and lines of --by {} have no owner: use --by \
+               cgroup",
+            args.by.name()
+        );
     }
     let fabric = recording.open_table(&fabric::TABLE)?;
     let shown = printable(&args.path.display().to_string()).into_owned();
@@ -191,7 +178,7 @@ pub fn run(args: &Args) -> Result<u8> {
 /// Opens the outputs.
 fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat, CommandOutput)>> {
     let table = args.table.name;
-    if !recording.list_tables().iter().any(|def| def.name == table) {
+    if !recording.has_table(args.table) {
         let path = printable(&args.path.display().to_string()).into_owned();
         if recording.is_rollup() {
             bail!("{path} is a roll-up, which has no table {table}: it has fabric only");
@@ -232,14 +219,15 @@ impl ExportJob<'_> {
                     recording,
                     fabric,
                     span,
-                    (args.by, args.top),
+                    args.by,
+                    args.top,
                     &mut *writer,
                 )?;
                 // Nothing is said of a trace that could not be written.
                 writer.flush()?;
                 if !written.has_slices {
                     log::warn!(
-                        "the trace does not show who ran on the CPUs, as the recording has no \
+                        "the trace does not show who ran on the CPUs, because the recording has no \
                          slices: record them with `record -o DIR/ --slices`"
                     );
                 }

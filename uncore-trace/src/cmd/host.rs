@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::heading::HOST;
+use crate::clock::TimeSpan;
 use crate::tables::reader::Recording;
 use crate::tables::rollup::RollupSelection;
 use crate::view::span::{TimePoint, wall_range};
@@ -12,8 +13,8 @@ use crate::view::span::{TimePoint, wall_range};
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct HostArgs {
-    /// Only this host of a roll-up, `*` for any text; may be given several times [default: all,
-    /// added up]
+    /// Only this host of a roll-up; `*` matches any text; may be given several times [default: all
+    /// hosts, summed]
     #[arg(long = "host", value_name = "NAME", help_heading = HOST)]
     hosts: Vec<String>,
 }
@@ -35,7 +36,7 @@ impl HostArgs {
     }
 
     /// The hosts and the time that are read of a roll-up.
-    pub(super) fn rollup_selection(&self, wall_ns: Option<(i64, i64)>) -> RollupSelection {
-        RollupSelection { hosts: self.hosts.clone(), wall_ns }
+    pub(super) fn rollup_selection(&self, wall_span: Option<TimeSpan<i64>>) -> RollupSelection {
+        RollupSelection { hosts: self.hosts.clone(), wall_span }
     }
 }

@@ -6,24 +6,24 @@ use std::ffi::OsString;
 use anyhow::{Context as _, Result, bail};
 
 use super::heading::MARK;
-use super::messages::print_message;
 use crate::bounds;
+use crate::cli::messages::print_message;
 use crate::clock::mono_ns;
 use crate::record::marks::send::{MarkAnswer, send_to_recorder};
 use crate::record::marks::wire::{MarkAct, Message, listening_pids};
 use crate::schema::marks::TEXT_BYTES;
-use crate::signals::Signals;
+use crate::signals::{Signals, event_loop};
 use crate::text::printable;
 use crate::workload::Workload;
 
 /// The kernel's list of the Unix sockets of this network namespace.
 const SOCKETS: &str = "/proc/net/unix";
 
-/// Name a moment or a span in the recordings that run
+/// Name a moment or a span in running recordings
 ///
-/// The mark goes into the table `marks` and the metadata of every recording that runs. `report`
-/// shows it, and takes it as a time: `--from mark:TEXT --to mark:TEXT`. Only root and the user who
-/// records may mark a recording.
+/// Writes the mark to the table `marks` and to the metadata of every running recording. `report`
+/// shows marks and accepts them as times: `--from mark:TEXT --to mark:TEXT`. Only root and the
+/// user who records may mark a recording.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples: a moment, a span in two steps, and a span that is a command's run
@@ -33,13 +33,12 @@ Examples: a moment, a span in two steps, and a span that is a command's run
   uncore-trace mark 'load data' -- ./load.sh
   uncore-trace report run.parquet --from 'mark:load data' --to 'mark:load data'
 
-A recording is found by the Unix socket @uncore-trace/marks/PID, in the network
-namespace of its recorder. From another one, or to mark very often, write lines
-to `record --marks PATH`: TEXT, begin:NAME or end:NAME; mark:TEXT is an instant
-whatever TEXT begins with.
+A recorder listens on the Unix socket @uncore-trace/marks/PID in its network
+namespace: run `mark` in the same namespace.
 
-Exit code: 0 a recording has the mark, 2 none has it. With CMD, the command's:
-128 + N if signal N killed it. Where nothing records, it is not run: 2.")]
+Exit code: 0 if a recording has the mark, 2 if none has it. With CMD it is the
+exit code of the command (128 + N if signal N killed it), or 2 if nothing
+records: then the command is not run.")]
 pub struct Args {
     /// The name of the mark, 1 to 1024 bytes
     #[arg(value_name = "TEXT")]
@@ -72,10 +71,7 @@ pub fn run(args: &Args) -> Result<u8> {
         }
         _ => {}
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")?;
+    let runtime = event_loop()?;
     let act = match (args.begin, args.end) {
         (true, _) => MarkAct::Begin,
         (_, true) => MarkAct::End,
@@ -124,10 +120,10 @@ async fn send_to_recorders(recorders: &BTreeSet<u32>, message: &Message) -> Resu
     let reasons = refused.iter().map(|(pid, reason)| format!("recorder {pid}: {reason}"));
     let reasons: Vec<String> = reasons.collect();
     if accepted.is_empty() {
-        bail!("the mark was not taken by {}", reasons.join("; by "));
+        bail!("the mark was not accepted by {}", reasons.join("; by "));
     }
     for reason in reasons {
-        log::warn!("the mark was not taken by {reason}");
+        log::warn!("the mark was not accepted by {reason}");
     }
     if accepted.len() > 1 {
         let pids: Vec<String> = accepted.iter().map(ToString::to_string).collect();

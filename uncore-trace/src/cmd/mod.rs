@@ -8,22 +8,18 @@ pub mod calibrate;
 pub mod catalog;
 pub mod check;
 pub mod command_end;
-pub mod command_line;
 pub mod completions;
 pub mod cut;
 pub mod diff;
 pub mod doctor;
 pub mod export;
-pub mod heading;
 mod host;
 pub mod list;
 pub mod mark;
-pub mod messages;
-pub mod output;
 mod page;
+pub mod perf_options;
 pub mod record;
 pub mod repair;
-pub mod repeated_warnings;
 pub mod report;
 pub mod rollup;
 mod root;
@@ -38,20 +34,16 @@ mod witness;
 use clap::ArgAction;
 
 use self::heading::OTHER;
+use crate::cli::{heading, output};
+use crate::plan::Plan;
 
 /// Show which tenant used the fabric, when, how much, and how sure that is
 ///
 /// Reads uncore perf counters (memory, PCIe, chip-to-chip links, mesh) with BPF, and divides the
-/// counts among the processes and cgroups that ran.
+/// counts among the processes and cgroups that ran at that time.
 #[derive(Debug, clap::Parser)]
-#[command(
-    name = "uncore-trace",
-    version,
-    arg_required_else_help = true,
-    disable_help_flag = true,
-    disable_version_flag = true,
-    after_help = BEGIN
-)]
+#[command(name = "uncore-trace", version, arg_required_else_help = true, disable_help_flag = true,
+          disable_version_flag = true, after_help = BEGIN)]
 pub struct Cli {
     /// Print this help; -h is the short form
     #[arg(short, long, global = true, action = ArgAction::Help, help_heading = OTHER)]
@@ -69,7 +61,7 @@ pub struct Cli {
 /// The first steps of a new user, below the list of commands.
 const BEGIN: &str = "\
 First steps, as root:
-  uncore-trace doctor                     # what is missing, and how to fix it
+  uncore-trace doctor                     # what this machine lacks, and the fix
   uncore-trace list                       # what can be counted here
   uncore-trace record -o run.parquet -- ./train.sh
   uncore-trace report run.parquet         # who used how much, and how sure
@@ -118,6 +110,16 @@ commands! {
     agent: Agent,
     upload: Upload,
     completions: Completions,
+}
+
+/// Prints what a plan leaves out as warnings, and its notes at level `info`.
+fn log_plan_notices(plan: &Plan) {
+    for warning in &plan.warnings {
+        log::warn!("{warning}");
+    }
+    for note in &plan.notes {
+        log::info!("{note}");
+    }
 }
 
 #[cfg(test)]

@@ -13,18 +13,21 @@ use super::command_end;
 use super::output::print;
 use super::select::to_nanos;
 use super::trust::as_cgroup;
+use crate::choice::default_tick;
+use crate::cli::messages;
 use crate::confine::ThreadNeeds;
 use crate::discover::{self, CgroupMounts, Machine};
 use crate::plan::Plan;
 use crate::record::{
-    self, AtSwitch, OptionsToCheck, RecordOptions, RecorderControl, RecordingOutcome, Rotate,
-    Sampling, parse_duration,
+    self, AtSwitch, OptionsToCheck, RecordOptions, RecorderControl, RecordingOutcome, Sampling,
 };
-use crate::signals::Signals;
+use crate::signals::{Signals, event_loop};
 use crate::tables::output_path;
 use crate::tables::series::Keep;
+use crate::tables::series::Rotate;
 use crate::text::{count_noun, printable};
 use crate::units;
+use crate::units::parse_duration;
 use crate::workload::Workload;
 
 /// The name of standard output.
@@ -51,7 +54,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
 pub fn run(args: &Args) -> Result<u8> {
     // Before discovery and planning, which warn.
     if args.quiet {
-        super::messages::errors_only();
+        messages::errors_only();
     }
     if args.monitor.is_some()
         && let Some(number) =
@@ -60,7 +63,7 @@ pub fn run(args: &Args) -> Result<u8> {
         bail!("--monitor takes its number after =: write --monitor={}", number.to_string_lossy());
     }
     let interval = args.interval;
-    let tick = args.tick.unwrap_or_else(|| record::default_tick(interval));
+    let tick = args.tick.unwrap_or_else(|| default_tick(interval));
     let machine = discover::machine(args.root.root_dir())?;
     for problem in &machine.problems {
         log::warn!("{problem}");
@@ -85,22 +88,17 @@ pub fn run(args: &Args) -> Result<u8> {
             args.root.root_dir().display()
         );
     }
-    let cpus = machine.cpus.online.len();
-    let buffer = ring_buffer_bytes(args, cpus, &plan)?;
+    let buffer = ring_buffer_bytes(args, machine.cpus.online.len(), &plan)?;
     let mut options = recorder_options(args, tick, interval, buffer, catalog.outside)?;
-    options.io |= args.method.needs_io(&plan);
+    options.io |= plan.needs_io(args.method);
     warn_of_missing_cgroups(&options.cgroups, &machine.cgroups);
-    super::messages::log_plan_notices(&plan);
+    super::log_plan_notices(&plan);
     let shows_answer = !args.quiet && (args.summary || io::stderr().is_terminal());
     if shows_answer {
         options.afterwards = ending::answer_needs(&options);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")?;
-    let recorded = record_and_wait(&machine, &plan, &options, args.kill, shows_answer);
-    runtime.block_on(Box::pin(recorded))
+    let runtime = event_loop()?;
+    runtime.block_on(Box::pin(record_and_wait(&machine, &plan, &options, args.kill, shows_answer)))
 }
 
 /// Records, prints a summary, and waits for the command. Returns the exit code.
@@ -132,9 +130,9 @@ async fn record_and_wait(
         return Ok(code.unwrap_or(0));
     }
     if let Some(code) = code.filter(|code| *code != 0 && !options.quiet) {
-        super::messages::print_message(&format!(
-            "the command ended with exit code {code}; the exit code of uncore-trace is 1, as the \
-             recording is incomplete"
+        messages::print_message(&format!(
+            "the command ended with exit code {code}; the exit code of uncore-trace is 1, because \
+             the recording is incomplete"
         ));
     }
     Ok(1)
@@ -283,7 +281,7 @@ fn print_summary(options: &RecordOptions, outcome: &RecordingOutcome, shows_answ
     } else {
         String::new()
     };
-    super::messages::print_message(&format!(
+    messages::print_message(&format!(
         "{}: {}, {}, {} rows{size}{parts_text}; {}",
         printable(&output),
         units::human(outcome.seconds * 1e9, "ns"),
@@ -295,6 +293,6 @@ fn print_summary(options: &RecordOptions, outcome: &RecordingOutcome, shows_answ
     let losses = [outcome.losses.incomplete_text(), outcome.losses.precision_text()];
     let next_steps = if shows_answer { ending::next_commands(options) } else { None };
     for line in answer.into_iter().chain(losses.into_iter().flatten()).chain(next_steps) {
-        super::messages::print_message(&line);
+        messages::print_message(&line);
     }
 }

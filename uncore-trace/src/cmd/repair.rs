@@ -13,14 +13,14 @@ use crate::tables::repair::{Repaired, repair_path};
 use crate::text::printable;
 use crate::units;
 
-/// Make a file from what a killed recorder left
+/// Finish the files of a recorder that was killed
 ///
 /// A recorder keeps its data in FILE.partial/ until it ends. If it was killed, `repair` puts
 /// everything up to the last flush into FILE (or into the tables of DIR) and marks it as
 /// incomplete. A finished recording is not changed, and one that is being written is refused. FILE
 /// has the permissions of FILE.partial/. If the recording was rotated, all parts in DIR are
-/// repaired. An empty cgroup that a canary left on this machine and monitoring groups that
-/// --monitor left are removed, and cgroups that an older version left frozen are thawed.
+/// repaired. Also removes empty cgroups of killed canaries and monitoring groups of killed
+/// recorders from this machine, and thaws cgroups that an older version left frozen.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +36,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8> {
     for (action, paths) in [
         ("removed the cgroup of a canary", canary::remove_left_cgroups()),
-        ("thawed", thaw::thaw_left()),
+        ("thawed", thaw::thaw_noted_in(Path::new("/run"))),
         ("removed the monitoring group", monitors::remove_left_groups()),
     ] {
         for path in paths {

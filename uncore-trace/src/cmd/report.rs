@@ -11,6 +11,7 @@ use super::heading::{LINE, PRINT, SPAN};
 use super::host::HostArgs;
 use super::output::{path, print};
 use super::page::save_page;
+use crate::cli::messages;
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;
 use crate::terminal::{self, cells, wrap_words};
@@ -30,22 +31,24 @@ use crate::view::usage::{GroupBy, Usage, UsageQuestion, keep_top_lines};
 
 /// Show how full each link was, and who used how much of each event
 ///
-/// First the answer in a sentence: who had most of what went over the fullest link. If there was a
-/// canary (`record --canary`), another sentence says how many of its bytes it was credited.
+/// First prints the answer in one sentence: who had most of the traffic of the fullest link. If
+/// there was a canary (`record --canary`), another sentence says which part of the canary's bytes
+/// its shares have.
 ///
-/// For each link (memory, PCIe, chip-to-chip links, mesh, disks, interfaces): its average and
-/// highest rate, both in percent of its peak where that is known, for how long it was above 80 % of
-/// the peak, and who filled it then. `!` marks a rate above the peak, and two sources of a peak
-/// that differ by more than 20 %.
+/// For each link (memory, PCIe, chip-to-chip links, mesh, disks, interfaces), prints the average
+/// and the highest rate (also in percent of the peak, if the peak is known), the time above 80 %
+/// of the peak, and who filled the link in that time. `!` marks a rate above the peak, and two
+/// sources of a peak that differ by more than 20 %.
 ///
-/// For each event: its total, and a line for each cgroup (or container, pod, job, process, process
-/// name, PMU, port, device, owner). Interrupts, idle time and counts without an owner always have
-/// lines of their own. All numbers of a column have the same unit, which is printed below its
-/// heading. What is the same in every line is printed once, above the tables. If the recording is
-/// incomplete, the first line says what is missing. Marks are printed before the tables.
+/// For each event, prints the total, and a line for each cgroup (or container, pod, job, process,
+/// process name, PMU, port, device, owner). Interrupts, idle time and counts without an owner
+/// always have lines of their own. All numbers of a column have the same unit, which is printed
+/// below its heading. A value that is the same in every line is printed once, above the tables. If
+/// the recording is incomplete, the first line says what is missing. Marks are printed before the
+/// tables.
 ///
-/// On a terminal the tables fit its width: long names are shortened in the middle, and columns that
-/// do not fit are left out; the last line names them.
+/// On a terminal the tables fit the width: long names are shortened in the middle, and columns that
+/// do not fit are left out; the last line names these columns.
 ///
 /// If the latency of a link was counted (`record -p mem,latency`), more tables show how long reads
 /// took while each tenant used the link: with the other tenants quiet, and with them busy. The
@@ -72,25 +75,25 @@ A page for a browser, which needs no other file and no network:
   uncore-trace report run/ --html run.html
 
 Columns:
-  value          sum of the counts; <0.01 is more than nothing, - is not known
-  90 % interval  the truth is between these two in nine cases of ten
+  value          sum of the counts; <0.01 is above 0, - is not known
+  90 % interval  the true value is between these two in nine of ten cases
   average, peak  average rate, and the highest rate of a window
   share          part of the event's total
   confidence     mean by value, and the lowest (min): the expected part of the
                  value in rows that are within 10 % of the truth
-  method         how the shares were made
-  running        part of the time that the counter ran
+  method         how the counts were divided
+  running        part of the time in which the counter ran
   missing        rows without a value
-  from, to       when the first and the last value was, after the start
+  from, to       time of the first and the last value, after the start
   a bar is ...   the value over time: the highest bar is the largest of the
                  line, a blank is 0, ? is not known
 
 JSON: one object a line, with event, unit, by, key, owner, value, value_low and
 value_high (the 90 % interval), rate_per_s, peak_per_s, share (0 to 1),
 confidence, confidence_min, methods, running (0 to 1), rows, missing_rows,
-begin_ns, end_ns (CLOCK_MONOTONIC), known_ns (time with a value, which rates are
-of), active_begin_ns, active_end_ns, heat_step_ns, heat (the value of each
-step), complete, incomplete. What is not known is null, never 0. If complete is
+begin_ns, end_ns (CLOCK_MONOTONIC), known_ns (time with a value: the divisor of
+rates), active_begin_ns, active_end_ns, heat_step_ns, heat (the value of each
+step), complete, incomplete. An unknown value is null, never 0. If complete is
 false, incomplete has recording (it goes on), killed, left_out, end_ns and
 losses, each with cause, count and first_ns; else it is null. canary (null
 without `record --canary`) is a list: kind, link, direction, bursts,
@@ -105,9 +108,9 @@ JSON of --latency: link, metric, unit, by, key (null: everybody), owner, used,
 quiet and busy (each with latency, windows, seconds, own_per_s, others_per_s),
 difference, unknown_windows, complete.
 With both, standard error says what an incomplete recording lacks, and marks are
-left out. They are what --marks --json and --marks --csv print: text, kind
-(instant or span), begin_s, end_s (seconds after the start of the recording),
-begin_ns, end_ns (CLOCK_MONOTONIC), source, pid.")]
+left out. --marks --json and --marks --csv print the marks: text, kind (instant
+or span), begin_s, end_s (seconds after the start of the recording), begin_ns,
+end_ns (CLOCK_MONOTONIC), source, pid.")]
 pub struct Args {
     /// The recording: a .parquet file, or a directory that `record` wrote; or a roll-up: a file, or
     /// the directory of a host, an hour, a day or a cluster
@@ -120,15 +123,15 @@ pub struct Args {
     /// Count cgroups deeper than N below the root towards their ancestor of depth N
     #[arg(long, value_name = "N", help_heading = LINE)]
     pub cgroup_depth: Option<usize>,
-    /// Only events or links of this name, `*` for any text, e.g. '*_bytes' or 'disk vda *'; may be
-    /// given several times
+    /// Only events or links with this name; `*` matches any text, e.g. '*_bytes' or 'disk vda *';
+    /// may be given several times
     #[arg(long = "event", value_name = "NAME", conflicts_with = "marks", help_heading = LINE)]
     pub events: Vec<String>,
     /// Lines only for this cgroup and those below it; all other tasks are one line, so that shares
     /// are still those of the whole; may be given several times
     #[arg(long = "cgroup", value_name = "PATH", conflicts_with = "marks", help_heading = LINE)]
     pub cgroups: Vec<String>,
-    /// Show the N largest lines of tasks, and all others as one line [default of --html: 30]
+    /// Show the N largest lines of tasks, and one line for all others [default of --html: 30]
     #[arg(long, value_name = "N", help_heading = LINE)]
     pub top: Option<usize>,
     /// Only windows that end after this: a time after the start of the recording (2s, 1m30s; a bare
@@ -143,14 +146,14 @@ pub struct Args {
     #[command(flatten)]
     hosts: HostArgs,
     /// Show only how full each link was (memory, PCIe, chip-to-chip links, mesh), and who filled
-    /// those that were above 80 % of their peak
+    /// the links that were above 80 % of their peak
     #[arg(long, conflicts_with_all = ["csv", "top", "marks"], help_heading = PRINT)]
     pub links: bool,
-    /// List the marks of that time instead of who used how much
+    /// List only the marks of that time
     #[arg(long, conflicts_with_all = ["by", "cgroup_depth", "top"], help_heading = PRINT)]
     pub marks: bool,
-    /// Show only how long reads took on the links that each tenant used, with the other tenants
-    /// quiet and with them busy
+    /// Show only the read latency of the links that each tenant used, with the other tenants quiet
+    /// and with them busy
     #[arg(long, conflicts_with_all = ["csv", "links", "marks"], help_heading = PRINT)]
     pub latency: bool,
     /// Print JSON lines instead of tables
@@ -168,14 +171,9 @@ pub struct Args {
     pub wide: bool,
     /// Write FILE, a page for a browser with plots over time, instead of tables; `-` is standard
     /// output
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_parser = path(),
-        allow_hyphen_values = true,
-        help_heading = PRINT,
-        conflicts_with_all = ["json", "csv", "ascii", "wide", "links", "marks", "latency"]
-    )]
+    #[arg(long, value_name = "FILE", value_parser = path(), allow_hyphen_values = true,
+          help_heading = PRINT,
+          conflicts_with_all = ["json", "csv", "ascii", "wide", "links", "marks", "latency"])]
     pub html: Option<PathBuf>,
     /// Replace the file of --html if it exists
     #[arg(long, requires = "html", help_heading = PRINT)]
@@ -201,7 +199,7 @@ pub fn run(args: &Args) -> Result<u8> {
         recording.recording_process().filter(|_| args.marks || args.links || args.latency)
     {
         let path = printable(&args.path.display().to_string()).into_owned();
-        log::warn!("{path} {holder}: this is what is on the disk so far");
+        log::warn!("{path} {holder}: this report has the data on the disk so far");
     }
     if args.marks {
         return marks::print_marks(args, &recording);
@@ -244,10 +242,10 @@ pub fn run(args: &Args) -> Result<u8> {
         log::warn!("{line}");
     }
     if let Some(note) = Incomplete::unnamed_cgroups(&recording)? {
-        super::messages::print_message(&note);
+        messages::print_message(&note);
     }
     for misfit in recorded_misfits(&recording)? {
-        super::messages::print_message(&printable(&misfit));
+        messages::print_message(&printable(&misfit));
     }
     print(&text)?;
     Ok(0)
@@ -307,7 +305,7 @@ fn answer_text(
 fn build_question(recording: &Recording, args: &Args) -> Result<UsageQuestion<'static>> {
     ensure!(
         args.cgroups.is_empty() || args.grouping().has_owner(),
-        "--cgroup selects owners, and lines by {} have none: use --by cgroup",
+        "--cgroup selects owners, and lines of --by {} have no owner: use --by cgroup",
         args.grouping().name()
     );
     Ok(UsageQuestion {

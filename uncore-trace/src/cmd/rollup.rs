@@ -31,8 +31,8 @@ Examples:
   uncore-trace rollup run.parquet -o rollups/
   uncore-trace rollup run/0000* -o rollups/ --window 1s --cluster lab")]
 pub struct Args {
-    /// What `record -o` wrote: files, directories, or the parts of a rotated recording in their
-    /// order
+    /// Recordings that `record -o` wrote: files, directories, or the parts of a rotated recording
+    /// in their order
     #[arg(value_name = "RECORDING", required = true)]
     paths: Vec<PathBuf>,
 
@@ -40,15 +40,9 @@ pub struct Args {
     #[arg(short, long, value_name = "DIR", help_heading = WRITE)]
     output: PathBuf,
 
-    /// Length of a window: a whole number of the recording's; a bare number is seconds
-    #[arg(
-        short,
-        long,
-        value_name = "TIME",
-        default_value = "10s",
-        value_parser = seconds,
-        help_heading = TIME
-    )]
+    /// Length of a window: a whole number of windows of the recording; a bare number is seconds
+    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = seconds,
+          help_heading = TIME)]
     window: Duration,
 
     /// How many cgroups have a row of their own for each counter and window; the others share one
@@ -115,8 +109,7 @@ fn sum_recording(
     let hours = Hours::open(&args.output, args.permissions.mode, rollup::file_metadata(&pairs))?;
     let mut hours = hours.allow_existing(earlier_files.clone());
     let mut written: Vec<(PathBuf, RecordingSize)> = Vec::new();
-    let columns: Vec<&str> = fabric::TABLE.encodings.iter().map(|(name, _)| *name).collect();
-    for batch in table.scan_columns(&columns)? {
+    for batch in table.scan_columns(&fabric::TABLE.column_names())? {
         summer.add_fabric(0, &batch?)?;
         while let Some(rows) = summer.close_complete_window(WallTimeSource::Recorded) {
             written.extend(hours.write(rows.end, &rows.batch)?);

@@ -10,14 +10,8 @@ use super::heading::OTHER;
 #[derive(Debug, clap::Args)]
 pub(super) struct RootArg {
     /// Read the machine's files under DIR instead of /
-    #[arg(
-        long = "root",
-        value_name = "DIR",
-        default_value = "/",
-        hide_default_value = true,
-        value_parser = directory(),
-        help_heading = OTHER
-    )]
+    #[arg(long = "root", value_name = "DIR", default_value = "/", hide_default_value = true,
+          value_parser = directory(), help_heading = OTHER)]
     dir: PathBuf,
 }
 

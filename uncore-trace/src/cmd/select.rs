@@ -7,55 +7,45 @@ use anyhow::Result;
 use super::catalog::CatalogArgs;
 use super::heading::COUNT;
 use crate::catalog::Catalog;
+use crate::choice::DeclaredCause;
 use crate::discover::Machine;
 use crate::discover::held_functions::SeparateFunctions;
+use crate::plan::PlanRequest;
 use crate::plan::misses::WitnessDemand;
-use crate::plan::{DeclaredCause, PlanRequest};
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
 #[expect(missing_docs, reason = "clap takes a command's description from the doc")]
 pub struct SelectArgs {
     /// Groups of events, separated by commas: mem, cache, pcie, c2c, mesh, latency, energy, core,
-    /// host, io, all, or auto: all traffic that this machine can count, nothing of it twice; host
-    /// and io where there is none [default: auto, in `stat` also host, if -e, -M and --device are
-    /// not given either]
-    #[arg(
-        short = 'p',
-        long = "groups",
-        value_name = "GROUPS",
-        value_delimiter = ',',
-        value_parser = group,
-        help_heading = COUNT
-    )]
+    /// host, io, all or auto. auto is all traffic that this machine can count, counted once; or
+    /// host and io on a machine without counters of traffic [default: auto, in `stat` also host, if
+    /// -e, -M and --device are not given either]
+    #[arg(short = 'p', long = "groups", value_name = "GROUPS", value_delimiter = ',',
+          value_parser = group, help_heading = COUNT)]
     groups: Vec<String>,
 
     /// An event in perf's grammar, e.g. `PMU/event=0x1,term=0x2/`; may be given several times
     #[arg(short = 'e', long = "event", value_name = "EVENT", help_heading = COUNT)]
     events: Vec<String>,
 
-    /// Metrics, separated by commas, `*` for any text: see `list metrics`
-    #[arg(
-        short = 'M',
-        long = "metrics",
-        value_name = "METRICS",
-        value_delimiter = ',',
-        help_heading = COUNT
-    )]
+    /// Metrics, separated by commas; `*` matches any text; `list metrics` shows them
+    #[arg(short = 'M', long = "metrics", value_name = "METRICS", value_delimiter = ',',
+          help_heading = COUNT)]
     metrics: Vec<String>,
 
-    /// Count only this device: an address DDDD:BB:DD.F, a disk or a network interface; with -p io
-    /// also one of several layers such as loop0 or eth0.5; may be given several times
+    /// Count only this device: a PCI address DDDD:BB:DD.F, a disk or a network interface; with -p
+    /// io also a layered device such as loop0 or eth0.5; may be given several times
     #[arg(long = "device", value_name = "DEVICE", help_heading = COUNT)]
     devices: Vec<String>,
 
-    /// Split PCIe counters by root port; or count also each function that somebody holds at the
-    /// start (or that --device names) on its own, where the PMU can select it
+    /// Split PCIe counters by root port; or also count, where the PMU can select them, single
+    /// functions that a process holds at the start (or that --device names)
     #[arg(long, value_name = "WHAT", help_heading = COUNT)]
     per: Option<Per>,
 
-    /// Who causes the counts of counters whose cause the catalog does not know, such as those of a
-    /// PMU that it lacks (`unknown` in `list events`) [default: their counts stay unattributed]
+    /// Who causes the counts of counters whose cause the catalog does not know (`unknown` in
+    /// `list events`), such as those of an unknown PMU [default: their counts stay unattributed]
     #[arg(long, value_name = "CAUSE", help_heading = COUNT)]
     cause: Option<DeclaredCause>,
 
@@ -68,14 +58,14 @@ pub struct SelectArgs {
 }
 
 /// Why the processes that perf takes cannot be given, and what to do instead.
-pub const NO_PROCESS: &str = "fabric counters count for all processes: `record`, then `report \
-                              --by pid`, or `top --by pid` tells them apart, `stat \
-                              --for-each-cgroup` has a line for each cgroup";
+pub const NO_PROCESS: &str = "fabric counters count for all processes: use `record` and then \
+                              `report --by pid`, or `top --by pid`; `stat --for-each-cgroup` has a \
+                              line for each cgroup";
 
 /// A name after -p. A number is the pid of somebody who is used to perf, not a group.
 fn group(typed: &str) -> Result<String, String> {
     if !typed.is_empty() && typed.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!("-p names groups of counters, and no process: {NO_PROCESS}"));
+        return Err(format!("-p takes groups of counters, not a process: {NO_PROCESS}"));
     }
     Ok(typed.to_owned())
 }
@@ -86,7 +76,7 @@ pub enum Per {
     /// A counter for each root port that has devices, or for every root port if that is not known.
     Port,
     /// A counter for each PCI function whose device file a process has open, beside the counter of
-    /// all.
+    /// all functions.
     Device,
 }
 

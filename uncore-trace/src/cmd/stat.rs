@@ -8,21 +8,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use tokio::runtime::Runtime;
 
 pub use self::args::Args;
 use self::events::{event_label, named_pmus, parse_events};
 use super::command_end;
-use super::messages::{self, is_broken_pipe};
 use super::select::to_nanos;
 use crate::catalog::Catalog;
+use crate::choice::default_tick;
+use crate::cli::messages::{self, is_broken_pipe};
 use crate::discover::{self, CpuList, Machine, name};
 use crate::open::{Counting, Unopened};
 use crate::plan::builtin_events::{DURATION, SYSTEM, USER};
 use crate::plan::{self, Plan, PlanRequest};
-use crate::record::{default_tick, parse_duration};
-use crate::signals::Signals;
+use crate::signals::{Signals, event_loop};
 use crate::stat::aggregate::{Grouping, LineSplit};
 use crate::stat::attributed;
 use crate::stat::cgroups::{self, Selection};
@@ -32,6 +32,7 @@ use crate::stat::output::{Format, OutputDestination, OutputStyle, StatOutput};
 use crate::stat::run;
 use crate::stat::table::{RowSelection, StatTable, TimeRows};
 use crate::text::list_few;
+use crate::units::parse_duration;
 use crate::workload::Workload;
 
 /// Number of PMUs in a message.
@@ -68,7 +69,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let catalog = args.select.load_catalog()?;
     let request = args.plan_request(&machine);
     let plan = args.make_plan(&machine, &catalog, &request)?;
-    messages::log_plan_notices(&plan);
+    super::log_plan_notices(&plan);
     let typed = parse_events(&request.events);
     let grouping = Grouping {
         split: args.line_grouping(),
@@ -228,13 +229,6 @@ fn count_machine(args: &Args, machine: &Machine, table: &StatTable<'_>) -> Resul
     exit_after_command(counted, &runtime, &mut workload, &mut signals)
 }
 
-fn event_loop() -> Result<Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")
-}
-
 /// The exit code. After an error, waits for the command, but not if the pipe was closed: perf stat
 /// ends by SIGPIPE then and leaves the command running.
 fn exit_after_command(
@@ -261,7 +255,8 @@ fn count_by_cgroup(
     let whole = |interval: Duration| interval.subsec_nanos().is_multiple_of(1_000_000);
     ensure!(
         args.interval.is_none_or(whole),
-        "--for-each-cgroup adds up windows of whole milliseconds: give -I a whole number of them"
+        "--for-each-cgroup sums windows of whole milliseconds: give -I a whole number of \
+         milliseconds"
     );
     let Selection { cgroups: named, missing } =
         cgroups::select_cgroups(machine.cgroups.v2_mount()?, list)?;

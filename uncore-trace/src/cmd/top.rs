@@ -36,39 +36,37 @@ const LAG: Duration = Duration::from_millis(500);
 /// Width of the output of --once if standard output is no terminal.
 const COLUMNS: usize = 132;
 
-/// Show the traffic of each link and each tenant, live or of a recording
+/// Show the traffic of each link and each tenant, live or from a recording
 ///
-/// The upper list has the links (memory, PCIe root ports, links between chips, mesh): the rate in
-/// and out (as the CPUs see it: a device that writes to memory is `in`), percent of the peak, and
-/// the last minute. The lower list has the tenants: their rate in each group, their share of the
-/// selected link, the confidence of that share, and the CPUs that they use. A machine without such
-/// counters shows the events of the group host. The key `?` shows all keys.
+/// The upper list shows the links (memory, PCIe root ports, links between chips, mesh): the rate
+/// in and out (as the CPUs see it: a device that writes to memory is `in`), percent of the peak,
+/// and the last minute. The lower list shows the tenants: their rate in each group, their share of
+/// the selected link, the confidence of that share, and the CPUs that they use. On a machine
+/// without such counters, `top` shows the events of the group host. The key `?` shows all keys.
 ///
-/// With FILE, a recording is played at the speed at which it was made: Space pauses it, Left and
-/// Right go back and on, and it stays at its last update.
+/// With FILE, `top` plays a recording at its original speed and stops at the last update. Space
+/// pauses it, and Left and Right move back and forward.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Examples: live; a recording from its second minute on; the end of one as text;
-tenants with more than a tenth of the link, each second
+Examples: live; a recording from its second minute on; the last screen of a
+recording as text; tenants with more than a tenth of the link, each second
   uncore-trace top -p pcie --per port --by container
   uncore-trace top run/ --from 1m
   uncore-trace top run.parquet --once
   uncore-trace top --json | jq -c '[.owners[] | select(.share > 0.1) | .name]'
 
-JSON: one object a line for each update, until it is stopped or the recording
-ends; with --once one object. time, begin_ns, end_ns, frame_ns (wanted length),
+JSON: one object a line for each update, until top is stopped or the recording
+ends; with --once one object. time, begin_ns, end_ns, frame_ns (nominal length),
 links (name, unit, in_per_s, out_per_s, per_s, unknown, full (part: of the peak;
 other: of another source's peak, in a conflict), within_per_s, history), groups
 (name, unit), by, selected (number of the link in links), owners (name, owner,
-per_s of each group, link_per_s, share, confidence, cpus, history). What is not
-known is null, never 0.")]
+per_s of each group, link_per_s, share, confidence, cpus, history). An unknown
+value is null, never 0.")]
 pub struct Args {
     /// A recording to show: a .parquet file, or a directory that `record` wrote; or a roll-up
-    /// [default: what is measured now]
-    #[arg(
-        value_name = "FILE|DIR",
-        conflicts_with_all = ["groups", "events", "metrics", "tick", "save"]
-    )]
+    /// [default: live measurement]
+    #[arg(value_name = "FILE|DIR",
+          conflicts_with_all = ["groups", "events", "metrics", "tick", "save"])]
     path: Option<PathBuf>,
 
     #[command(flatten)]
@@ -78,26 +76,20 @@ pub struct Args {
     trust: TrustArgs,
 
     /// Time between updates of the screen; a bare number is seconds
-    #[arg(
-        short = 'd',
-        long,
-        value_name = "TIME",
-        default_value = "1s",
-        value_parser = seconds,
-        help_heading = TIME
-    )]
+    #[arg(short = 'd', long, value_name = "TIME", default_value = "1s", value_parser = seconds,
+          help_heading = TIME)]
     interval: Duration,
 
     /// Time between readings, 100us to 1s; a bare number is milliseconds [default: 10ms]
     #[arg(long, value_name = "TIME", value_parser = millis, help_heading = COST)]
     tick: Option<Duration>,
 
-    /// Of a recording, only what ends after this: a time after its start (2s, 1m30s; a bare number
-    /// is seconds), a wall time (2026-01-31T12:00:00Z), or mark:NAME
+    /// With a recording: only windows that end after this: a time after its start (2s, 1m30s; a
+    /// bare number is seconds), a wall time (2026-01-31T12:00:00Z), or mark:NAME
     #[arg(long, value_name = "TIME", requires = "path", help_heading = SPAN)]
     from: Option<TimePoint>,
 
-    /// Of a recording, only what ends at this time or earlier
+    /// With a recording: only windows that end at this time or earlier
     #[arg(long, value_name = "TIME", requires = "path", help_heading = SPAN)]
     to: Option<TimePoint>,
 
@@ -116,13 +108,8 @@ pub struct Args {
 
     /// With --once: print the screen this long after the start, with the history up to then; a bare
     /// number is seconds
-    #[arg(
-        long,
-        value_name = "TIME",
-        requires = "once",
-        value_parser = seconds,
-        help_heading = PRINT
-    )]
+    #[arg(long, value_name = "TIME", requires = "once", value_parser = seconds,
+          help_heading = PRINT)]
     after: Option<Duration>,
 
     /// Print each update as a line of JSON; with --once the first, or the last of a recording
@@ -148,8 +135,7 @@ pub fn run(args: &Args) -> Result<u8> {
             top::GROUPINGS.map(GroupBy::name).join(", ")
         );
     }
-    let shortest = Duration::from_millis(100);
-    if args.interval < shortest || args.interval > Duration::from_mins(1) {
+    if args.interval < Duration::from_millis(100) || args.interval > Duration::from_mins(1) {
         bail!(
             "an interval of {} is out of range: choose 100ms to 1m",
             humantime::format_duration(args.interval)
@@ -164,10 +150,10 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Plays the recording at `path`.
 fn play_recording(args: &Args, path: &Path) -> Result<()> {
-    let wall_ns = wall_range(args.from.as_ref(), args.to.as_ref());
+    let wall_span = wall_range(args.from.as_ref(), args.to.as_ref());
     let recording = Recording::open_selection(
         path,
-        &RollupSelection { wall_ns, ..RollupSelection::default() },
+        &RollupSelection { wall_span, ..RollupSelection::default() },
     )?;
     // A roll-up has no processes, and is grouped by cgroup.
     let grouping = args.by.or_else(|| recording.is_rollup().then_some(GroupBy::Cgroup));
@@ -243,8 +229,7 @@ fn top_options(args: &Args, grouping: Option<GroupBy>, notice: Option<String>) -
 
 /// The longest window of whole ticks that is not longer than [`WINDOW`]; at least a tick.
 fn window_length(tick: Duration) -> Duration {
-    let ticks = WINDOW.as_nanos() / tick.as_nanos().max(1);
-    tick * u32::try_from(ticks.max(1)).unwrap_or(1)
+    tick * u32::try_from((WINDOW.as_nanos() / tick.as_nanos().max(1)).max(1)).unwrap_or(1)
 }
 
 /// The plan: the selected counters; else all traffic by root port; else the group host, with the

@@ -5,8 +5,8 @@ use super::heading::OWNER;
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct TrustArgs {
-    /// Believe all names of containers, pods, virtual machines and jobs that cgroups at and below
-    /// this one have. Elsewhere only those count that root alone can have given; may be given
+    /// Believe all names of containers, pods, virtual machines and jobs of cgroups at and below
+    /// this one. Elsewhere, only names are believed that only root can have given; may be given
     /// several times
     #[arg(long = "trust-cgroup", value_name = "PATH", help_heading = OWNER)]
     trusted: Vec<String>,
@@ -22,6 +22,5 @@ impl TrustArgs {
 /// A cgroup path as in the tables: from the root of the hierarchy, without a slash at its end.
 pub(super) fn as_cgroup(path: &str) -> String {
     let path = path.strip_prefix("/sys/fs/cgroup/unified").unwrap_or(path);
-    let path = path.strip_prefix("/sys/fs/cgroup").unwrap_or(path);
-    format!("/{}", path.trim_matches('/'))
+    format!("/{}", path.strip_prefix("/sys/fs/cgroup").unwrap_or(path).trim_matches('/'))
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 
 use super::heading::COST;
-use crate::attribute::Choice;
 use crate::catalog::Catalog;
+use crate::choice::MethodChoice;
 use crate::discover::Machine;
 use crate::plan::allowance::WitnessAllowance;
 use crate::plan::misses::WitnessDemand;
@@ -20,18 +20,13 @@ const BUDGET: f64 = 2.0;
 #[derive(clap::Args, Debug)]
 pub(super) struct WitnessArgs {
     /// With --method auto: the part of each CPU's time that witnesses may take, in percent. A
-    /// witness is a counter of each CPU, such as its last-level cache misses, that is read at every
-    /// context switch and tells whose traffic it was. 0: none is opened
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = BUDGET,
-        value_parser = percent,
-        help_heading = COST
-    )]
+    /// witness is a counter of each CPU, such as last-level cache misses, that is read at every
+    /// context switch and tells whose traffic it was. With 0, no witness is opened
+    #[arg(long, value_name = "PERCENT", default_value_t = BUDGET, value_parser = percent,
+          help_heading = COST)]
     witness_budget: f64,
-    /// With --method auto: divide counts of many CPUs by counters of few CPUs, where all their CPUs
-    /// have one, instead of witnesses of each CPU. They are read once a tick
+    /// With --method auto: divide counts of many CPUs by counters of few CPUs, if there is one for
+    /// each CPU, instead of by witnesses of each CPU. These counters are read once a tick
     #[arg(long, value_name = "WITNESS", help_heading = COST)]
     witness: Option<WitnessChoice>,
 }
@@ -51,8 +46,8 @@ impl Default for WitnessArgs {
 
 impl WitnessArgs {
     /// The budget in percent, if the method may leave witnesses out.
-    pub(super) fn budget_percent(&self, method: Choice) -> Option<f64> {
-        (method == Choice::Auto).then_some(self.witness_budget)
+    pub(super) fn budget_percent(&self, method: MethodChoice) -> Option<f64> {
+        (method == MethodChoice::Auto).then_some(self.witness_budget)
     }
 
     /// The plan for a request. If its witnesses may be too expensive on the running machine,
@@ -62,11 +57,11 @@ impl WitnessArgs {
         machine: &Machine,
         catalog: &Catalog,
         request: PlanRequest,
-        method: Choice,
+        method: MethodChoice,
     ) -> Result<Plan> {
         if self.witness == Some(WitnessChoice::Ports) {
             ensure!(
-                method == Choice::Auto,
+                method == MethodChoice::Auto,
                 "--witness ports is for --method auto, not {}: leave one of them out",
                 method.name()
             );
@@ -90,13 +85,15 @@ impl WitnessArgs {
     }
 
     /// Whether the method needs witnesses, at this number of context switches per second and CPU.
-    fn wanted_misses(&self, method: Choice, switches: Option<f64>) -> WitnessDemand {
+    fn wanted_misses(&self, method: MethodChoice, switches: Option<f64>) -> WitnessDemand {
         match method {
-            Choice::Auto => {
+            MethodChoice::Auto => {
                 WitnessDemand::Within(WitnessAllowance { percent: self.witness_budget, switches })
             }
-            Choice::Misses => WitnessDemand::Surely,
-            Choice::Residency | Choice::Io | Choice::Regression => WitnessDemand::No,
+            MethodChoice::Misses => WitnessDemand::Surely,
+            MethodChoice::Residency | MethodChoice::Io | MethodChoice::Regression => {
+                WitnessDemand::No
+            }
         }
     }
 }

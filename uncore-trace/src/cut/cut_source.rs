@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::positive_number;
-use crate::clock::Snapshot;
+use super::rows::CutTicks;
+use crate::clock::{Snapshot, TimeSpan};
 use crate::schema::columns::word_column;
 use crate::schema::loss::{self, Cause};
-use crate::schema::{TableDef, columns, fabric, metadata, runtime};
+use crate::schema::{columns, fabric, metadata, runtime};
 use crate::tables::manifest::Manifest;
-use crate::tables::reader::{OpenTable, Recording};
+use crate::tables::reader::Recording;
 
 /// Metadata that must be equal in all parts of one recording.
 const IN_COMMON: [&str; 5] = [
@@ -69,7 +70,6 @@ impl PartToCut {
         };
         let recording = recording.clone();
         let clocks = clocks.with_context(|| format!("{shown} has no clocks in its metadata"))?;
-        let is_whole = stop.is_some();
         Ok(Self {
             recording,
             pairs,
@@ -78,14 +78,8 @@ impl PartToCut {
             end_ns: end,
             tick_ns,
             window_ns,
-            is_whole,
+            is_whole: stop.is_some(),
         })
-    }
-
-    /// One of its tables, if it has that.
-    pub(super) fn find_table(&self, def: &'static TableDef) -> Result<Option<OpenTable>> {
-        let is_there = self.recording.list_tables().iter().any(|table| table.name == def.name);
-        is_there.then(|| self.recording.open_table(def)).transpose()
     }
 
     /// Checks that `next_part` begins where this part ends, and has the same counters.
@@ -112,9 +106,20 @@ impl PartToCut {
         Ok(())
     }
 
-    /// Numbers of the ticks that end at these times.
-    pub(super) const fn ticks_between(&self, (begin, end): (i64, i64)) -> (i64, i64) {
-        (begin / self.tick_ns, end / self.tick_ns)
+    /// What the part has of a span.
+    pub(super) fn overlap(&self, span: TimeSpan<i64>) -> TimeSpan<i64> {
+        TimeSpan::new(span.begin_ns.max(self.begin_ns), span.end_ns.min(self.end_ns))
+    }
+
+    /// The ticks of the part that are in a span.
+    pub(super) fn ticks_within(&self, span: TimeSpan<i64>) -> CutTicks {
+        let overlap = self.overlap(span);
+        CutTicks {
+            begin_tick: overlap.begin_ns / self.tick_ns,
+            end_tick: overlap.end_ns / self.tick_ns,
+            is_cut_at_begin: span.begin_ns > self.begin_ns,
+            is_cut_at_end: span.end_ns < self.end_ns,
+        }
     }
 
     /// Begin of the window that contains `time`, or of an earlier one: all counters were read at
@@ -153,7 +158,9 @@ impl PartToCut {
 
     /// Ends of windows at which a counter was not read: its count up to there is in a later row.
     fn unread_boundaries(&self) -> Result<BTreeSet<i64>> {
-        let Some(table) = self.find_table(&loss::TABLE)? else { return Ok(BTreeSet::new()) };
+        let Some(table) = self.recording.find_table(&loss::TABLE)? else {
+            return Ok(BTreeSet::new());
+        };
         let mut unread_ns = BTreeSet::new();
         for batch in table.scan_columns(&["mono_ns", "cause"])? {
             let batch = batch?;
@@ -170,8 +177,7 @@ impl PartToCut {
         let table = self.recording.open_table(&fabric::TABLE)?;
         let mut ends_ns = Vec::new();
         for batch in table.scan_within(&["mono_ns"], "mono_ns", from_ns..=to_ns)? {
-            let batch = batch?;
-            ends_ns.extend_from_slice(columns::i64_column(&batch, "mono_ns")?.values());
+            ends_ns.extend_from_slice(columns::i64_column(&batch?, "mono_ns")?.values());
             ends_ns.dedup();
         }
         Ok(ends_ns)

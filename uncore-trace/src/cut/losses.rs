@@ -7,6 +7,7 @@ use arrow::array::Array as _;
 
 use super::cut_source::PartToCut;
 use super::rows::filter_rows;
+use crate::clock::TimeSpan;
 use crate::schema::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
 use crate::schema::loss::{self, does_hold};
 use crate::tables::writer::Writer;
@@ -18,20 +19,18 @@ pub(super) struct LossTotals {
     pub first_ns: BTreeMap<String, u64>,
 }
 
-/// Copies the losses that may affect the time from `begin_ns` to `end_ns`. A loss that lasts, such
+/// Copies the losses that may affect a span of time. A loss that lasts, such
 /// as a counter that could not be opened, has a row in each part, and is copied once.
 pub(super) fn copy_losses(
     source_parts: &[PartToCut],
-    begin_ns: i64,
-    end_ns: i64,
+    span: TimeSpan<i64>,
     writer: &mut Writer,
 ) -> Result<LossTotals> {
     let mut loss_totals = LossTotals::default();
     let mut copied_states = HashSet::new();
     for source_part in source_parts {
-        let Some(table) = source_part.find_table(&loss::TABLE)? else { continue };
-        let columns: Vec<&str> = loss::TABLE.encodings.iter().map(|(name, _)| *name).collect();
-        for batch in table.scan_columns(&columns)? {
+        let Some(table) = source_part.recording.find_table(&loss::TABLE)? else { continue };
+        for batch in table.scan_columns(&loss::TABLE.column_names())? {
             let batch = batch?;
             let (times, spans) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "span_ns")?);
             let (causes, counts) = (word_column(&batch, "cause")?, i64_column(&batch, "count")?);
@@ -42,16 +41,15 @@ pub(super) fn copy_losses(
                 let (time_ns, since_ns) =
                     (times.value(row), times.value(row).saturating_sub(spans.value(row)));
                 let is_wanted = if does_hold(cause) {
-                    let detail = details.is_valid(row).then(|| details.value(row).to_owned());
                     let key = (
                         cause.to_owned(),
                         nullable_value(cpus, row),
                         nullable_value(counters, row),
-                        detail,
+                        details.is_valid(row).then(|| details.value(row).to_owned()),
                     );
-                    time_ns <= end_ns && copied_states.insert(key)
+                    time_ns <= span.end_ns && copied_states.insert(key)
                 } else {
-                    begin_ns < time_ns && since_ns < end_ns
+                    span.begin_ns < time_ns && since_ns < span.end_ns
                 };
                 if is_wanted {
                     let count = counts.value(row).max(0).unsigned_abs();

@@ -3,26 +3,24 @@
 use anyhow::Result;
 
 use super::cut_source::PartToCut;
+use crate::clock::TimeSpan;
 use crate::schema::marks::{Builder, ListedMarks, Mark, MarkKind, TABLE, decode_marks};
 use crate::schema::origin::RecordingOrigin;
 use crate::tables::writer::Writer;
 
-/// Copies the marks of the time from `begin_ns` to `end_ns`. A span that begins earlier is cut at
-/// `begin_ns`; a span that ends later has no end. A span that was open where two parts meet becomes
-/// one.
+/// Copies the marks of a span of time. A mark that begins earlier begins with the span; one that
+/// ends later has no end. A mark that was open where two parts meet becomes one.
 pub(super) fn copy_marks(
     source_parts: &[PartToCut],
-    begin_ns: i64,
-    end_ns: i64,
+    span: TimeSpan<i64>,
     writer: &mut Writer,
 ) -> Result<ListedMarks> {
     let mut copied: Vec<Mark> = Vec::new();
     let mut origin = RecordingOrigin::default();
     for source_part in source_parts {
         origin = RecordingOrigin::from_metadata(&source_part.pairs);
-        let Some(table) = source_part.find_table(&TABLE)? else { continue };
-        let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
-        for batch in table.scan_columns(&columns)? {
+        let Some(table) = source_part.recording.find_table(&TABLE)? else { continue };
+        for batch in table.scan_columns(&TABLE.column_names())? {
             for mark in decode_marks(&batch?)? {
                 match copied
                     .iter_mut()
@@ -34,10 +32,10 @@ pub(super) fn copy_marks(
             }
         }
     }
-    copied.retain(|mark| mark.mono_ns <= end_ns && begin_ns <= last_ns(mark));
+    copied.retain(|mark| mark.mono_ns <= span.end_ns && span.begin_ns <= last_ns(mark));
     for mark in &mut copied {
-        mark.mono_ns = mark.mono_ns.max(begin_ns);
-        mark.end_ns = mark.end_ns.filter(|mark_end_ns| *mark_end_ns <= end_ns);
+        mark.mono_ns = mark.mono_ns.max(span.begin_ns);
+        mark.end_ns = mark.end_ns.filter(|mark_end_ns| *mark_end_ns <= span.end_ns);
     }
     let mut rows = Builder::default();
     for mark in &copied {

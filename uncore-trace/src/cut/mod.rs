@@ -23,9 +23,9 @@ use serde::Serialize;
 
 use self::cpu_times::CopiedCpuTimes;
 use self::cut_source::PartToCut;
-use self::rows::{ReadingsCopier, copy_between, copy_during, copy_ended};
+use self::rows::{ReadingsCopier, SpanColumns, copy_between, copy_during, copy_ended};
 use self::states::HeldStates;
-use crate::clock::Snapshot;
+use crate::clock::{Snapshot, TimeSpan};
 use crate::schema::canary::{self, CanarySummary};
 use crate::schema::loss::Losses;
 use crate::schema::row_time::RowTime;
@@ -48,8 +48,16 @@ pub fn open_parts(path: &Path) -> Result<Vec<Recording>> {
     part_paths.iter().map(|part_path| Recording::open(part_path)).collect()
 }
 
-/// Copies the time from `from_ns` to `to_ns` (`CLOCK_MONOTONIC`, ns; `None`: begin, end) of
-/// consecutive recordings to the new recording `target`. Whole windows are copied, so up to one
+/// The time that a cut is asked for, `CLOCK_MONOTONIC`, ns.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WantedTime {
+    /// `None`: the begin of the recordings.
+    pub from_ns: Option<i64>,
+    /// `None`: the end of the recordings.
+    pub to_ns: Option<i64>,
+}
+
+/// Copies a time of consecutive recordings to the new recording `target`. Whole windows are copied, so up to one
 /// window more at each end; and more where a counter was not read at the end of that window.
 ///
 /// # Errors
@@ -58,15 +66,16 @@ pub fn open_parts(path: &Path) -> Result<Vec<Recording>> {
 /// rows of that time, or `target` cannot be written.
 pub fn cut_recordings(
     recordings: &[Recording],
-    (from_ns, to_ns): (Option<i64>, Option<i64>),
+    wanted: WantedTime,
     target: &Path,
     create: CreateOptions,
 ) -> Result<RecordingSize> {
-    let (mut chosen, mut covered_ns) = (Vec::new(), None);
+    let WantedTime { from_ns, to_ns } = wanted;
+    let (mut chosen, mut covered) = (Vec::new(), None::<TimeSpan<i64>>);
     for recording in recordings {
         let opened = PartToCut::open_part(recording)?;
-        let (first_begin_ns, last_end_ns) = covered_ns.unwrap_or((opened.begin_ns, opened.end_ns));
-        covered_ns = Some((opened.begin_ns.min(first_begin_ns), opened.end_ns.max(last_end_ns)));
+        let span = TimeSpan::new(opened.begin_ns, opened.end_ns);
+        covered = Some(covered.map_or(span, |covered| covered.hull(span)));
         if from_ns.is_none_or(|from_time| from_time < opened.end_ns)
             && to_ns.is_none_or(|to_time| opened.begin_ns < to_time)
         {
@@ -77,9 +86,7 @@ pub fn cut_recordings(
         earlier.require_next(later)?;
     }
     let (Some(first_part), Some(last_part)) = (chosen.first(), chosen.last()) else {
-        let seconds = covered_ns.map_or(0.0, |(covered_begin_ns, covered_end_ns)| {
-            (covered_end_ns - covered_begin_ns) as f64 / 1e9
-        });
+        let seconds = covered.map_or(0.0, |covered| covered.len_ns() as f64 / 1e9);
         bail!("nothing was recorded in that time: the recording covers {seconds:.3} s");
     };
     let begin_ns = from_ns
@@ -91,7 +98,7 @@ pub fn cut_recordings(
     // Asked before anything is written: only a directory that this call makes is removed on
     // failure.
     let is_new = !target.exists();
-    let finished = copy_parts(&chosen, begin_ns, end_ns, target, create);
+    let finished = copy_parts(&chosen, TimeSpan { begin_ns, end_ns }, target, create);
     if finished.is_err() && is_new {
         // Only the first error is reported.
         fs::remove_dir_all(target).ok();
@@ -101,8 +108,7 @@ pub fn cut_recordings(
 
 fn copy_parts(
     source_parts: &[PartToCut],
-    begin_ns: i64,
-    end_ns: i64,
+    whole_span: TimeSpan<i64>,
     target: &Path,
     create: CreateOptions,
 ) -> Result<RecordingSize> {
@@ -116,22 +122,19 @@ fn copy_parts(
     for key in OF_THE_END {
         pairs.remove(key);
     }
-    pairs.insert(
-        metadata::CLOCKS.to_owned(),
-        to_json(&cut_clocks(source_parts, begin_ns, end_ns)?)?,
-    );
+    pairs.insert(metadata::CLOCKS.to_owned(), to_json(&cut_clocks(source_parts, whole_span)?)?);
     // Until the last table is written: a copy that is interrupted must not look complete.
     pairs.insert(metadata::COMPLETE.to_owned(), "false".to_owned());
     let mut writer =
         Writer::create(RecordingTarget::Dataset(PathBuf::from(target)), create, &pairs)?;
     let mut cpu_times = CopiedCpuTimes::default();
     for &def in ALL {
-        let columns: Vec<&str> = def.encodings.iter().map(|(name, _)| *name).collect();
+        let columns = def.column_names();
         let mut held_states = HeldStates::default();
         let mut readings = ReadingsCopier::default();
         for (part_number, source_part) in source_parts.iter().enumerate() {
-            let Some(table) = source_part.find_table(def)? else { continue };
-            let span = (begin_ns.max(source_part.begin_ns), end_ns.min(source_part.end_ns));
+            let Some(table) = source_part.recording.find_table(def)? else { continue };
+            let span = source_part.overlap(whole_span);
             let mut write = |batch| writer.write(def, &batch);
             match def.when {
                 RowTime::Ends(time) => copy_ended(&table, &columns, time, span, &mut |batch| {
@@ -139,18 +142,12 @@ fn copy_parts(
                     write(batch)
                 })?,
                 RowTime::Tick(tick) => {
-                    let is_cut = (begin_ns > source_part.begin_ns, end_ns < source_part.end_ns);
-                    readings.copy_ticks(
-                        &table,
-                        &columns,
-                        tick,
-                        source_part.ticks_between(span),
-                        is_cut,
-                        &mut write,
-                    )?;
+                    let ticks = source_part.ticks_within(whole_span);
+                    readings.copy_ticks(&table, &columns, tick, &ticks, &mut write)?;
                 }
-                RowTime::Between(from_column, to_column) => {
-                    copy_between(&table, &columns, (from_column, to_column), span, &mut |batch| {
+                RowTime::Between(begin, end) => {
+                    let names = SpanColumns { begin, end };
+                    copy_between(&table, &columns, names, span, &mut |batch| {
                         if let Some(moved) =
                             moved.as_mut().filter(|_| def.name == canary::TABLE.name)
                         {
@@ -159,18 +156,20 @@ fn copy_parts(
                         write(batch)
                     })?;
                 }
-                RowTime::During(from_column, to_column) => {
-                    copy_during(&table, &columns, (from_column, to_column), span, &mut write)?;
+                RowTime::During(begin, end) => {
+                    let names = SpanColumns { begin, end };
+                    copy_during(&table, &columns, names, span, &mut write)?;
                 }
                 RowTime::Holds { since, key, last_row: last } => {
-                    // Only the first part can begin before `begin_ns`; the states of later parts
+                    // Only the first part can begin before the span; the states of later parts
                     // are compared with those that were already written.
-                    let states_from_ns = if part_number == 0 { begin_ns } else { i64::MIN };
+                    let is_first = part_number == 0;
+                    let begin_ns = if is_first { whole_span.begin_ns } else { i64::MIN };
                     held_states.copy_table(
                         &table,
                         &columns,
                         (since, key, last),
-                        (states_from_ns, span.1),
+                        TimeSpan { begin_ns, ..span },
                         &mut write,
                     )?;
                 }
@@ -178,8 +177,8 @@ fn copy_parts(
             }
         }
     }
-    let loss_totals = losses::copy_losses(source_parts, begin_ns, end_ns, &mut writer)?;
-    let marks_listed = marks::copy_marks(source_parts, begin_ns, end_ns, &mut writer)?;
+    let loss_totals = losses::copy_losses(source_parts, whole_span, &mut writer)?;
+    let marks_listed = marks::copy_marks(source_parts, whole_span, &mut writer)?;
     if let Some(moved) = moved {
         moved.write_metadata(&mut pairs)?;
     }
@@ -191,8 +190,8 @@ fn copy_parts(
     set(metadata::LOSS_FIRST, to_json(&loss_totals.first_ns)?);
     set(metadata::CPU_TIME, to_json(&cpu_times.into_cpu_times(source_parts)?)?);
     let is_complete = Losses::from_totals(loss_totals.totals).is_complete();
-    if last_part.is_whole || end_ns < last_part.end_ns {
-        set(metadata::STOP_TICK, (end_ns / last_part.tick_ns).to_string());
+    if last_part.is_whole || whole_span.end_ns < last_part.end_ns {
+        set(metadata::STOP_TICK, (whole_span.end_ns / last_part.tick_ns).to_string());
         set(metadata::COMPLETE, is_complete.to_string());
     } else {
         // The recorder was killed: losses at its end are not known.
@@ -219,7 +218,7 @@ const OF_THE_END: [&str; 10] = [
 ];
 
 /// Clock snapshots at the begin and the end, and those in between, where parts begin or end.
-fn cut_clocks(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64) -> Result<Vec<Snapshot>> {
+fn cut_clocks(source_parts: &[PartToCut], span: TimeSpan<i64>) -> Result<Vec<Snapshot>> {
     let snapshots: Vec<Snapshot> =
         source_parts.iter().flat_map(|source_part| source_part.clocks.iter().copied()).collect();
     let (first_snapshot, last_snapshot) =
@@ -228,12 +227,13 @@ fn cut_clocks(source_parts: &[PartToCut], begin_ns: i64, end_ns: i64) -> Result<
         mono_ns: moment_ns,
         wall_ns: clock.wall_at(moment_ns),
     };
-    let within =
-        snapshots.iter().filter(|clock| begin_ns < clock.mono_ns && clock.mono_ns < end_ns);
-    Ok([snapshot_at(first_snapshot, begin_ns)]
+    let within = snapshots
+        .iter()
+        .filter(|clock| span.begin_ns < clock.mono_ns && clock.mono_ns < span.end_ns);
+    Ok([snapshot_at(first_snapshot, span.begin_ns)]
         .into_iter()
         .chain(within.copied())
-        .chain([snapshot_at(last_snapshot, end_ns)])
+        .chain([snapshot_at(last_snapshot, span.end_ns)])
         .collect())
 }
 

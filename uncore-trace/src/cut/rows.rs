@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 
+use crate::clock::TimeSpan;
 use crate::schema::columns::{i32_column, i64_column, nullable_value, word_column};
 use crate::schema::readings;
 use crate::tables::reader::{OpenTable, TableScan};
@@ -15,6 +16,28 @@ pub(super) type WriteRows<'a> = dyn FnMut(RecordBatch) -> Result<()> + 'a;
 
 /// Identifies a reading: counter, CPU, time, and whether the timer caused it.
 type ReadingKey = (i32, i32, i64, bool);
+
+/// The ticks of a part that are copied.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CutTicks {
+    /// The first tick, or the one before it.
+    pub begin_tick: i64,
+    /// The last tick.
+    pub end_tick: i64,
+    /// Whether earlier ticks of the part are left out.
+    pub is_cut_at_begin: bool,
+    /// Whether later ticks of the part are left out.
+    pub is_cut_at_end: bool,
+}
+
+/// Names of the columns with the begin and the end of what a row is about.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SpanColumns {
+    /// The begin.
+    pub begin: &'static str,
+    /// The end.
+    pub end: &'static str,
+}
 
 /// Copies readings.
 #[derive(Debug, Default)]
@@ -34,11 +57,11 @@ impl ReadingsCopier {
         table: &OpenTable,
         columns: &[&str],
         tick: &str,
-        (begin_tick, end_tick): (i64, i64),
-        (is_cut_at_begin, is_cut_at_end): (bool, bool),
+        ticks: &CutTicks,
         write: &mut WriteRows<'_>,
     ) -> Result<()> {
         let previous_readings = std::mem::take(&mut self.last_readings);
+        let CutTicks { begin_tick, end_tick, is_cut_at_begin, is_cut_at_end } = *ticks;
         let last_tick = if is_cut_at_end { end_tick } else { i64::MAX };
         let first_tick = if is_cut_at_begin { begin_tick } else { i64::MIN };
         let mut started = HashSet::new();
@@ -77,14 +100,14 @@ pub(super) fn copy_ended(
     table: &OpenTable,
     columns: &[&str],
     time: &str,
-    (begin, end): (i64, i64),
+    span: TimeSpan<i64>,
     write: &mut WriteRows<'_>,
 ) -> Result<()> {
-    for batch in table.scan_within(columns, time, begin.saturating_add(1)..=end)? {
+    let after_begin = span.begin_ns.saturating_add(1)..=span.end_ns;
+    for batch in table.scan_within(columns, time, after_begin.clone())? {
         let batch = batch?;
         let ends = i64_column(&batch, time)?;
-        let is_within =
-            ends.values().iter().map(|end_of_row| begin < *end_of_row && *end_of_row <= end);
+        let is_within = ends.values().iter().map(|end_ns| after_begin.contains(end_ns));
         write(filter_rows(&batch, &is_within.collect::<Vec<bool>>())?)?;
     }
     Ok(())
@@ -94,11 +117,11 @@ pub(super) fn copy_ended(
 pub(super) fn copy_between(
     table: &OpenTable,
     columns: &[&str],
-    names: (&str, &str),
-    span: (i64, i64),
+    names: SpanColumns,
+    span: TimeSpan<i64>,
     write: &mut WriteRows<'_>,
 ) -> Result<()> {
-    let rows = table.scan_within(columns, names.1, span.0.saturating_add(1)..=i64::MAX)?;
+    let rows = table.scan_within(columns, names.end, span.begin_ns.saturating_add(1)..=i64::MAX)?;
     copy_overlapping(rows, names, span, write)
 }
 
@@ -106,8 +129,8 @@ pub(super) fn copy_between(
 pub(super) fn copy_during(
     table: &OpenTable,
     columns: &[&str],
-    names: (&str, &str),
-    span: (i64, i64),
+    names: SpanColumns,
+    span: TimeSpan<i64>,
     write: &mut WriteRows<'_>,
 ) -> Result<()> {
     copy_overlapping(table.scan_columns(columns)?, names, span, write)
@@ -116,16 +139,16 @@ pub(super) fn copy_during(
 /// Copies the rows of a scan that overlap the time. A null is before the recording, and after it.
 fn copy_overlapping(
     rows: TableScan,
-    (from_column, to_column): (&str, &str),
-    (begin, end): (i64, i64),
+    names: SpanColumns,
+    span: TimeSpan<i64>,
     write: &mut WriteRows<'_>,
 ) -> Result<()> {
     for batch in rows {
         let batch = batch?;
-        let (begins, ends) = (i64_column(&batch, from_column)?, i64_column(&batch, to_column)?);
+        let (begins, ends) = (i64_column(&batch, names.begin)?, i64_column(&batch, names.end)?);
         let is_within = (0..batch.num_rows()).map(|row| {
-            nullable_value(begins, row).is_none_or(|row_begin| row_begin < end)
-                && nullable_value(ends, row).is_none_or(|row_end| begin < row_end)
+            nullable_value(begins, row).is_none_or(|row_begin| row_begin < span.end_ns)
+                && nullable_value(ends, row).is_none_or(|row_end| span.begin_ns < row_end)
         });
         write(filter_rows(&batch, &is_within.collect::<Vec<bool>>())?)?;
     }

@@ -9,6 +9,7 @@ use arrow::compute::interleave_record_batch;
 use arrow::row::{RowConverter, SortField};
 
 use super::rows::{WriteRows, filter_rows};
+use crate::clock::TimeSpan;
 use crate::schema::columns::{i64_column, word_column};
 use crate::tables::reader::OpenTable;
 
@@ -25,20 +26,20 @@ pub(super) type HeldColumns =
 pub(super) struct HeldStates(HashMap<Box<[u8]>, Box<[u8]>>);
 
 impl HeldStates {
-    /// Copies the rows of a table that hold at any time from `begin_ns` to `end_ns`.
+    /// Copies the rows of a table that hold at any time of the span.
     pub(super) fn copy_table(
         &mut self,
         table: &OpenTable,
         columns: &[&str],
         held_columns: HeldColumns,
-        (begin_ns, end_ns): (i64, i64),
+        span: TimeSpan<i64>,
         write: &mut WriteRows<'_>,
     ) -> Result<()> {
         let (since, ..) = held_columns;
-        if since.is_some() && begin_ns > i64::MIN {
+        if since.is_some() && span.begin_ns > i64::MIN {
             let mut latest_rows = LatestRows::default();
             for batch in table.scan_columns(columns)? {
-                latest_rows.add_batch(&batch?, held_columns, begin_ns)?;
+                latest_rows.add_batch(&batch?, held_columns, span.begin_ns)?;
             }
             if let Some(batch) = latest_rows.into_rows()? {
                 self.write_changes(&batch, held_columns, write)?;
@@ -51,7 +52,8 @@ impl HeldStates {
                 continue;
             };
             let times = i64_column(&batch, since)?.values();
-            let is_within = times.iter().map(|time_ns| begin_ns <= *time_ns && *time_ns <= end_ns);
+            let is_within =
+                times.iter().map(|time_ns| (span.begin_ns..=span.end_ns).contains(time_ns));
             self.write_changes(
                 &filter_rows(&batch, &is_within.collect::<Vec<bool>>())?,
                 held_columns,
@@ -194,7 +196,7 @@ mod tests {
             writer.finish(&[version.clone()].into()).unwrap();
             let table = OpenTable::open(&TABLE, &path).unwrap();
             let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
-            let begin = if index == 0 { begin } else { i64::MIN };
+            let span = TimeSpan::new(if index == 0 { begin } else { i64::MIN }, end);
             let mut take = |batch: RecordBatch| {
                 let (times, tids) = (
                     i64_column(&batch, "mono_ns")?.values().to_vec(),
@@ -203,9 +205,7 @@ mod tests {
                 copied_rows.extend(times.into_iter().zip(tids));
                 Ok(())
             };
-            states
-                .copy_table(&table, &columns, (since, key, last), (begin, end), &mut take)
-                .unwrap();
+            states.copy_table(&table, &columns, (since, key, last), span, &mut take).unwrap();
         }
         copied_rows
     }

@@ -59,8 +59,7 @@ impl MachineIdentity {
     /// The identity of the machine below `root`.
     pub(super) fn read(root: &Path, processor: Option<&Processor>, cpus: &Cpus) -> Self {
         let text = |path: &str| {
-            let bytes = read_bytes(&root.join(path)).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
+            String::from_utf8_lossy(&read_bytes(&root.join(path)).unwrap_or_default()).into_owned()
         };
         let kib = text("proc/meminfo").lines().find_map(|line| {
             line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()

@@ -124,8 +124,8 @@ impl CgroupMounts {
         let beside = if self.v1.is_empty() { "" } else { "/unified" };
         self.v2.as_deref().with_context(|| {
             format!(
-                "no cgroup v2 hierarchy is mounted, and cgroups are named by it: mount one (mount \
-                 -t cgroup2 none /sys/fs/cgroup{beside})"
+                "no cgroup v2 hierarchy is mounted, so cgroups have no names: mount one (mount -t \
+                 cgroup2 none /sys/fs/cgroup{beside})"
             )
         })
     }
@@ -139,9 +139,9 @@ impl CgroupMounts {
         match self.view.reach {
             CgroupReach::Whole => None,
             CgroupReach::Namespace => Some(format!(
-                "paths begin at the root of a cgroup namespace, which is / at {mount}, and \
-                 cgroups outside of it have no path: start the container with --cgroupns=host, or \
-                 with the host's /sys/fs/cgroup mounted at any place"
+                "paths begin at the root of a cgroup namespace, which is / at {mount}, and cgroups \
+                 outside of it have no path: start the container with --cgroupns=host, or with the \
+                 host's /sys/fs/cgroup mounted at any path"
             )),
             CgroupReach::Part => Some(format!(
                 "{mount} has only a part of the cgroup v2 hierarchy, and cgroups outside of it \

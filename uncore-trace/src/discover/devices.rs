@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::pci::{self, PciAddress, PciFunction};
-use super::read::Problems;
+use super::read::{Problems, dir_names};
 
 /// Largest depth of stacked devices; real ones have three or four layers.
 const DEPTH: usize = 8;
@@ -98,17 +98,16 @@ fn add_functions_behind(
     if name.contains('/') || name.starts_with('.') {
         return;
     }
-    let class_dir = root.join("sys/class").join(class);
-    let Ok(link) = fs::read_link(class_dir.join(name)) else { return };
+    let Ok(link) = fs::read_link(root.join("sys/class").join(class).join(name)) else { return };
     if let Some(address) = pci::addresses_in_path(&link).last() {
         functions.insert(*address);
         return;
     }
     let Some(dir) = pci::sysfs_device_dir(root, &link) else { return };
-    for lower in dir_names(&dir.join("slaves")) {
+    for lower in dir_names(&dir.join("slaves"), usize::MAX) {
         add_functions_behind(root, class, &lower, depth, functions);
     }
-    for lower in dir_names(&dir) {
+    for lower in dir_names(&dir, usize::MAX) {
         if let Some(lower) = lower.strip_prefix("lower_") {
             add_functions_behind(root, class, lower, depth, functions);
         }
@@ -128,7 +127,8 @@ fn add_controller_functions(
         let parent = dir.parent().and_then(Path::file_name);
         parent.is_some_and(|parent| parent == "nvme-subsystem")
     });
-    for controller in subsystem.map(dir_names).unwrap_or_default() {
+    let names = subsystem.map(|dir| dir_names(dir, usize::MAX));
+    for controller in names.unwrap_or_default() {
         let number = controller.strip_prefix("nvme").unwrap_or_default();
         if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
             add_functions_behind(root, "nvme", &controller, depth, functions);
@@ -144,15 +144,6 @@ pub(super) fn controller_functions(root: &Path, link: &Path) -> BTreeSet<PciAddr
         add_controller_functions(root, &dir, DEPTH, &mut functions);
     }
     functions
-}
-
-/// The names in a directory, in ascending order; empty if it cannot be read.
-fn dir_names(dir: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut names: Vec<String> = names.collect();
-    names.sort_unstable();
-    names
 }
 
 #[cfg(test)]

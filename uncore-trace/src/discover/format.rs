@@ -18,7 +18,7 @@ pub struct FormatField {
     word: u8,
     /// The bits of the field. The value's lowest bit goes to the lowest set bit, as in perf
     /// (`pmu_format_value` in `tools/perf/util/pmu.c`, Linux 7.2).
-    mask: u64,
+    pub mask: u64,
 }
 
 impl FormatField {
@@ -35,11 +35,6 @@ impl FormatField {
     /// The config word of the field: 0 for `config`, N for `configN`.
     pub fn word_index(&self) -> usize {
         usize::from(self.word)
-    }
-
-    /// The bits of the word that belong to the field.
-    pub fn bit_mask(&self) -> u64 {
-        self.mask
     }
 
     /// Width of the field in bits, 1 to 64.

@@ -60,8 +60,7 @@ fn functions_behind(nodes: impl Iterator<Item = DeviceNode>) -> BTreeSet<PciAddr
 /// The texts of `proc/PID/fd/N` in a captured tree.
 fn open_links(root: &Path) -> BTreeSet<PathBuf> {
     let entries = |dir: PathBuf| {
-        let entries = fs::read_dir(dir).into_iter().flatten();
-        entries.filter_map(|entry| Some(entry.ok()?.path()))
+        fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
     };
     let files = entries(root.join("proc")).flat_map(|process| entries(process.join("fd")));
     files.filter_map(|file| fs::read_link(file).ok()).collect()

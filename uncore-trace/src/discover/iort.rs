@@ -51,8 +51,7 @@ pub struct StreamIds {
 impl StreamIds {
     /// Reads the table below `root`; empty if it cannot be read.
     pub(super) fn read(root: &Path) -> Self {
-        let table = read_bytes(&root.join(TABLE)).unwrap_or_default();
-        Self::parse(&table).unwrap_or_default()
+        Self::parse(&read_bytes(&root.join(TABLE)).unwrap_or_default()).unwrap_or_default()
     }
 
     /// Whether it says nothing.
@@ -135,8 +134,7 @@ fn parse_mappings(node: &[u8]) -> Vec<StreamMapping> {
 }
 
 fn read_word(bytes: &[u8], offset: usize) -> Option<u32> {
-    let bytes = bytes.get(offset..offset.checked_add(4)?)?;
-    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    Some(u32::from_le_bytes(bytes.get(offset..offset.checked_add(4)?)?.try_into().ok()?))
 }
 
 #[cfg(test)]

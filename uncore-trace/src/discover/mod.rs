@@ -107,8 +107,7 @@ pub fn machine(root: &Path) -> Result<Machine> {
     let processor = Processor::read(root);
     let mut pmus: Vec<Pmu> = Vec::new();
     for name in problems.read_names(&devices) {
-        let dir = devices.join(&name);
-        pmus.extend(Pmu::read(&dir, &name, processor.as_ref(), &mut problems));
+        pmus.extend(Pmu::read(&devices.join(&name), &name, processor.as_ref(), &mut problems));
     }
     // A machine with several kinds of cores has a PMU for each.
     for pmu in &mut pmus {

@@ -61,17 +61,18 @@ pub fn is_whole(word: &str, name: &str) -> bool {
     word == name || name.strip_prefix("uncore_") == Some(word)
 }
 
-/// Whether `name` is `word`, optionally followed by an instance suffix: at most two `_`, the first
-/// directly after `word`, and digits; hex letters are allowed only in more than 2 digits.
+/// Whether `name` is `word`, optionally followed by an instance suffix: digits with at most one
+/// `_`; hex letters are allowed only in more than 2 digits. So a name with two numbers, such as
+/// `uncore_type_12_2`, is selected with the first: without it, PMUs of other kinds would be too.
 fn selects_instance(word: &str, name: &str) -> bool {
     let Some(suffix_text) = name.strip_prefix(word) else { return false };
     if suffix_text.is_empty() {
         return true;
     }
-    let suffix = suffix_text.strip_prefix('_').unwrap_or(suffix_text);
-    if word.is_empty() || suffix.bytes().filter(|&b| b == b'_').count() > 1 {
+    if word.is_empty() || suffix_text.bytes().filter(|&b| b == b'_').count() > 1 {
         return false;
     }
+    let suffix = suffix_text.strip_prefix('_').unwrap_or(suffix_text);
     if !suffix.bytes().all(|b| b.is_ascii_hexdigit() || b == b'_') {
         return false;
     }
@@ -121,6 +122,8 @@ mod tests {
             ("uncore_imc", "uncore_imc"),
             ("imc*", "uncore_imc_free_running_0"),
             ("nvidia_pcie_pmu_*_rc_?", "nvidia_pcie_pmu_0_rc_4"),
+            ("type_12", "uncore_type_12_2"),
+            ("hisi_sccl1_ddrc", "hisi_sccl1_ddrc0_1"),
             ("cpu", "cpu"),
         ] {
             assert!(selects_pmu(word, name), "{word} does not mean {name}");
@@ -129,6 +132,8 @@ mod tests {
             ("nvidia_pcie_pmu", "nvidia_pcie_pmu_0_rc_4"),
             ("imc", "uncore_imc_free_running_0"),
             ("amd", "amd_df"),
+            ("type", "uncore_type_12_2"),
+            ("uncore_type", "uncore_type_0_0"),
             ("nvidia_nvlink_c2c", "nvidia_nvlink_c2c0_pmu_0"),
             ("cpu", "cpu_core"),
             ("", "cpu"),

@@ -10,7 +10,7 @@ use std::{fmt, fs};
 
 use super::devices::controller_functions;
 use super::pci::{self, PciAddress};
-use super::read::read_bytes;
+use super::read::{dir_names, read_bytes};
 
 /// Largest number of a minor: `MINORMASK`, `include/linux/kdev_t.h`, Linux 6.1 to 7.2.
 const MINORS: u32 = (1 << 20) - 1;
@@ -249,12 +249,13 @@ impl DeviceDrivers {
     pub fn device_files(&self, root: &Path) -> BTreeMap<DeviceNumber, DeviceNode> {
         let listed =
             [(false, "char"), (true, "block")].into_iter().flat_map(|(is_block, class)| {
-                let numbers = dir_names(&root.join("sys/dev").join(class)).into_iter();
-                numbers.filter_map(move |name| {
-                    let (major, minor) = name.split_once(':')?;
-                    let (major, minor) = (major.parse().ok()?, minor.parse().ok()?);
-                    Some(DeviceNumber { is_block, major, minor })
-                })
+                dir_names(&root.join("sys/dev").join(class), usize::MAX).into_iter().filter_map(
+                    move |name| {
+                        let (major, minor) = name.split_once(':')?;
+                        let (major, minor) = (major.parse().ok()?, minor.parse().ok()?);
+                        Some(DeviceNumber { is_block, major, minor })
+                    },
+                )
             });
         let without_links = self.0.iter().flat_map(|(&(is_block, major), kinds)| {
             let kinds = kinds.iter().filter_map(|index| KINDS.get(*index));
@@ -301,13 +302,11 @@ impl DeviceDrivers {
 
 impl DeviceNodeKind {
     fn matches_name(&self, name: &str) -> bool {
-        let begin = self.dev_name.split('{').next().unwrap_or_default();
-        name.starts_with(begin)
+        name.starts_with(self.dev_name.split('{').next().unwrap_or_default())
     }
 
     fn without_name(&self, minor: u32) -> String {
-        let special = NO_GPU.iter().find(|(number, _)| *number == minor);
-        match (self.lookup, special) {
+        match (self.lookup, NO_GPU.iter().find(|(number, _)| *number == minor)) {
             (FunctionLookup::Gpu, Some((_, name))) => (*name).to_owned(),
             _ => self.dev_name.replace("{}", &minor.to_string()),
         }
@@ -354,8 +353,7 @@ const fn address_of((_, address): (u32, PciAddress)) -> PciAddress {
 /// The link of sysfs for these numbers.
 fn read_sysfs_link(root: &Path, number: DeviceNumber) -> Option<PathBuf> {
     let class = if number.is_block { "block" } else { "char" };
-    let link = root.join("sys/dev").join(class).join(number.to_string());
-    fs::read_link(link).ok()
+    fs::read_link(root.join("sys/dev").join(class).join(number.to_string())).ok()
 }
 
 /// The name in `/dev` that the kernel gives the file (`DEVNAME` of `uevent`).
@@ -374,7 +372,7 @@ fn iommu_group_functions(root: &Path, link: &Path) -> BTreeSet<PciAddress> {
         return BTreeSet::new();
     }
     let dir = root.join("sys/kernel/iommu_groups").join(number).join("devices");
-    dir_names(&dir).iter().filter_map(|name| name.parse().ok()).collect()
+    dir_names(&dir, usize::MAX).iter().filter_map(|name| name.parse().ok()).collect()
 }
 
 /// The GPUs of NVIDIA's driver with their minor numbers.
@@ -398,7 +396,7 @@ fn gpu_facts(root: &Path, word: &str) -> Vec<(String, PciAddress)> {
         let fact = text.lines().find_map(|line| line.strip_prefix(word))?;
         Some((fact.trim().to_owned(), address))
     };
-    dir_names(&dir).into_iter().filter_map(fact).collect()
+    dir_names(&dir, usize::MAX).into_iter().filter_map(fact).collect()
 }
 
 /// The minor numbers of parts of GPUs, and those of their GPUs: lines are `gpu0/gi1/access 12`.
@@ -410,11 +408,6 @@ fn mig_minors(root: &Path) -> Vec<(u32, u32)> {
         Some((minor.trim().parse().ok()?, gpu.parse().ok()?))
     };
     String::from_utf8_lossy(&text).lines().filter_map(parse_line).collect()
-}
-
-fn dir_names(dir: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
 }
 
 #[cfg(test)]

@@ -204,8 +204,7 @@ fn has_driver(dir: &Path) -> bool {
 
 /// The physical function of a virtual one, to which its link leads.
 fn read_physical(dir: &Path) -> Option<PciAddress> {
-    let target = fs::read_link(dir.join("physfn")).ok()?;
-    target.file_name()?.to_str()?.parse().ok()
+    fs::read_link(dir.join("physfn")).ok()?.file_name()?.to_str()?.parse().ok()
 }
 
 /// The directory in `sys/devices` that a link of `sys/bus` or `sys/class` names, below `root`;

@@ -141,7 +141,7 @@ fn read_bdf_range(dir: &Path, problems: &mut Problems) -> Option<RangeInclusive<
         let text = problems.read_line(&path)?;
         let id = number(&text).ok().and_then(|id| u16::try_from(id).ok());
         if id.is_none() {
-            problems.note_problem(&path, &format!("{text:?} is no id of a root port"));
+            problems.note_problem(&path, &format!("{text:?} is not an id of a root port"));
         }
         id
     };

@@ -35,8 +35,7 @@ impl Processor {
     /// Reads the processor from `midr_el1` or `proc/cpuinfo`; `None` if neither says.
     pub fn read(root: &Path) -> Option<Self> {
         let text = |path: &str| {
-            let bytes = read_bytes(&root.join(path)).ok()?;
-            Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+            Some(String::from_utf8_lossy(&read_bytes(&root.join(path)).ok()?).trim().to_owned())
         };
         Self::arm_cpu(root, 0).or_else(|| Self::parse_cpuinfo(&text("proc/cpuinfo")?))
     }

@@ -14,6 +14,15 @@ use crate::text::printable;
 /// Longest line of a problem, bytes. A file may hold anything.
 const LONGEST_LINE: usize = 300;
 
+/// The names among the first `most` entries of a directory, sorted; none if it cannot be read.
+pub(super) fn dir_names(dir: &Path, most: usize) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().take(most);
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    names
+}
+
 /// What could not be read, one printable line each.
 #[derive(Debug, Default)]
 pub(super) struct Problems(pub Vec<String>);
@@ -57,8 +66,7 @@ impl Problems {
     where
         T: FromStr<Err: std::fmt::Display>,
     {
-        let text = self.read_line(path)?;
-        match text.parse() {
+        match self.read_line(path)?.parse() {
             Ok(value) => Some(value),
             Err(error) => {
                 self.note_problem(path, &error);

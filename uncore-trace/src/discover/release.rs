@@ -1,10 +1,12 @@
 //! The version in the release of a kernel, and what its version line says of it.
 
 use std::fmt;
-use std::str::FromStr;
+
+use serde::Deserialize;
 
 /// Major and minor number of a kernel release.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
 pub struct KernelVersion(pub u32, pub u32);
 
 impl KernelVersion {
@@ -21,11 +23,11 @@ pub fn is_realtime(version: &str) -> bool {
     version.split_whitespace().any(|word| word == "PREEMPT_RT")
 }
 
-impl FromStr for KernelVersion {
-    type Err = String;
+impl TryFrom<String> for KernelVersion {
+    type Error = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::parse(text).ok_or_else(|| format!("{text:?} is not the version of a kernel"))
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text).ok_or_else(|| format!("{text:?} is not the version of a kernel"))
     }
 }
 
@@ -42,8 +44,8 @@ mod tests {
 
     #[test]
     fn a_malformed_kernel_version_is_refused() {
-        assert!("banana".parse::<KernelVersion>().is_err());
-        assert_eq!("6.8".parse(), Ok(KernelVersion(6, 8)));
+        assert!(KernelVersion::try_from("banana".to_owned()).is_err());
+        assert_eq!(KernelVersion::try_from("6.8".to_owned()), Ok(KernelVersion(6, 8)));
         assert!(KernelVersion(6, 8) < KernelVersion(6, 12));
     }
 

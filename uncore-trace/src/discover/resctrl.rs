@@ -143,14 +143,12 @@ impl Resctrl {
 
     /// How many groups there can be, the default one included; `None` if nothing is monitored.
     pub fn max_groups(&self) -> Option<usize> {
-        let text = bounds::system_text(self.dir.join("info/L3_MON/num_rmids")).ok()?;
-        text.trim().parse().ok()
+        bounds::system_text(self.dir.join("info/L3_MON/num_rmids")).ok()?.trim().parse().ok()
     }
 
     /// Whether the local part of the bytes is counted. Arm MPAM counts totals only.
     pub fn counts_local(&self) -> bool {
-        let features = bounds::system_text(self.dir.join("info/L3_MON/mon_features"));
-        features.map_or(true, |text| {
+        bounds::system_text(self.dir.join("info/L3_MON/mon_features")).map_or(true, |text| {
             text.lines().any(|line| line.trim() == MbmEvent::Local.file_name())
         })
     }
@@ -158,28 +156,24 @@ impl Resctrl {
     /// For how many more groups there are counters, where groups are assigned counters (AMD ABMC,
     /// MPAM); `None` where each group has its own.
     pub fn assignable_groups(&self) -> Option<usize> {
-        let file = self.dir.join("info/L3_MON/available_mbm_cntrs");
-        let text = bounds::system_text(file).ok()?;
+        let text = bounds::system_text(self.dir.join("info/L3_MON/available_mbm_cntrs")).ok()?;
         // `0=30;1=30`: of each domain. A group has one for each event.
         let counters =
             |domain_text: &str| domain_text.rsplit('=').next()?.trim().parse::<usize>().ok();
-        let fewest = text.trim().split(';').filter_map(counters).min()?;
-        Some(fewest / MbmEvent::ALL.len())
+        Some(text.trim().split(';').filter_map(counters).min()? / MbmEvent::ALL.len())
     }
 }
 
 impl ResctrlGroup {
     /// The group in the directory `dir`, by this name; `None` if it does not exist.
     pub fn read(name: String, dir: &Path, is_control: bool) -> Option<Self> {
-        let inode = fs::metadata(dir).ok()?.ino();
-        Some(Self { name, is_control, inode, dir: dir.to_owned() })
+        Some(Self { name, is_control, inode: fs::metadata(dir).ok()?.ino(), dir: dir.to_owned() })
     }
 
     /// Whether it counts what tasks of the default group do on some CPUs: then its bytes are not of
     /// its tasks alone.
     pub fn has_cpus(&self) -> bool {
-        let cpus = bounds::system_text(self.dir.join("cpus_list")).unwrap_or_default();
-        !cpus.trim().is_empty()
+        !bounds::system_text(self.dir.join("cpus_list")).unwrap_or_default().trim().is_empty()
     }
 
     /// Its directory, with the root.
@@ -196,8 +190,7 @@ impl ResctrlGroup {
 
     /// Ids of its threads; empty if it has none or cannot be read.
     pub fn read_tasks(&self) -> Vec<u32> {
-        let tasks = read::read_bytes(&self.dir.join("tasks")).unwrap_or_default();
-        String::from_utf8_lossy(&tasks)
+        String::from_utf8_lossy(&read::read_bytes(&self.dir.join("tasks")).unwrap_or_default())
             .lines()
             .filter_map(|line| line.trim().parse().ok())
             .collect()
@@ -214,8 +207,7 @@ impl ResctrlGroup {
 /// The monitoring groups of a control group.
 fn monitoring_groups(control: &Path, name: &str) -> Vec<ResctrlGroup> {
     let dir = control.join(MONITORING);
-    let names = subdirectories(&dir).unwrap_or_default().into_iter();
-    let groups = names.filter_map(|group_name| {
+    let groups = subdirectories(&dir).unwrap_or_default().into_iter().filter_map(|group_name| {
         let path = Path::new(name).join(MONITORING).join(&group_name);
         ResctrlGroup::read(path.to_str()?.to_owned(), &dir.join(&group_name), false)
     });

@@ -32,8 +32,7 @@ impl LinkSpeed {
     pub(super) fn read(dir: &Path, problems: &mut Problems) -> Option<Self> {
         let speed = problems.read_line(&dir.join("current_link_speed"))?;
         let width = problems.read_line(&dir.join("current_link_width"))?;
-        let config = read_bytes(&dir.join("config")).unwrap_or_default();
-        Self::parse(&speed, &width, &config)
+        Self::parse(&speed, &width, &read_bytes(&dir.join("config")).unwrap_or_default())
     }
 
     /// `speed` is like `16.0 GT/s PCIe` or `8 GT/s`, and `Unknown` while the link is down. A link

@@ -46,7 +46,7 @@ fn missing_btf(machine: &ExaminedMachine) -> Finding {
     let release = kernel::kernel_release(machine).unwrap_or_default();
     if let Some((path, _)) = open::find_elsewhere(machine.root_dir(), &release) {
         let message = format!(
-            "this kernel has none of its own: record uses {}, and a thread in place of the BPF \
+            "this kernel has no BTF of its own: record uses {}, and a thread instead of the BPF \
              timer",
             path.display()
         );

@@ -99,7 +99,7 @@ fn judge_results(
     // A recording of the other PMUs works.
     let state = if opened.is_empty() { FindingState::Fail } else { FindingState::Warn };
     for (error, (pmus, barrier)) in refused {
-        let answer = format!("a counter of {} answers {error}", list_few(&pmus, FEW));
+        let answer = format!("opening a counter of {} fails with {error}", list_few(&pmus, FEW));
         findings.push(refusal_finding(PERF, state, &answer, barrier));
     }
     findings
@@ -109,15 +109,12 @@ fn judge_results(
 fn check_program() -> Finding {
     match open::try_program() {
         Ok(Ok(())) => Finding::new(BPF, FindingState::Ok, "a program could be loaded"),
-        Ok(Err(error)) => {
-            let barrier = open::barrier_to_call(Call::Bpf, &error);
-            refusal_finding(
-                BPF,
-                FindingState::Fail,
-                &format!("loading a program answers {error}"),
-                barrier,
-            )
-        }
+        Ok(Err(error)) => refusal_finding(
+            BPF,
+            FindingState::Fail,
+            &format!("loading a program fails with {error}"),
+            open::barrier_to_call(Call::Bpf, &error),
+        ),
         Err(error) => Finding::new(BPF, FindingState::Fail, format!("{error:#}")),
     }
 }
@@ -162,7 +159,7 @@ mod tests {
         assert_eq!(findings[0].state, FindingState::Ok);
         assert!(findings[0].what.ends_with("opened: a"), "{findings:?}");
         assert_eq!(findings[1].state, FindingState::Warn);
-        assert!(findings[1].what.contains("b_0 answers No such device"), "{findings:?}");
+        assert!(findings[1].what.contains("of b_0 fails with No such device"), "{findings:?}");
         assert_eq!(judge_results(&[(&c, refused())], |_| None)[0].state, FindingState::Fail);
     }
 
@@ -179,7 +176,7 @@ mod tests {
             (FindingState::Fail, &["x".to_owned()][..])
         );
         assert!(
-            findings[0].what.starts_with("a profile: a counter of a_0, b_0 answers "),
+            findings[0].what.starts_with("a profile: opening a counter of a_0, b_0 fails with "),
             "{findings:?}"
         );
     }

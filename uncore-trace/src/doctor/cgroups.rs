@@ -45,7 +45,7 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
         (Some(mount), false) => {
             let message = format!(
                 "hybrid: names come from the v2 tree at {}; cgroups that exist only under the \
-                 {controllers} v1 controllers are not told apart",
+                 {controllers} v1 controllers share one name",
                 mount.display()
             );
             Finding::new(NAME, FindingState::Ok, message)

@@ -33,14 +33,14 @@ fn confinement_finding(landlock: bool, seccomp: bool, hides_processes: bool) -> 
     )];
     dropped.push("every way to get them back (no_new_privs)".to_owned());
     if files {
-        dropped.push("other files than it reads and the output (Landlock)".to_owned());
+        dropped.push("files other than those that it reads and the output (Landlock)".to_owned());
     }
     if seccomp {
         dropped.push("system calls that it does not need (seccomp)".to_owned());
     }
     let mut missing = Vec::new();
     if hides_processes {
-        missing.push("Landlock is left out, as /proc is mounted with hidepid");
+        missing.push("Landlock is not used, because /proc is mounted with hidepid");
     } else if !landlock {
         missing.push("this kernel has no Landlock, or was started without it (parameter lsm=)");
     }

@@ -21,7 +21,7 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
 }
 
 /// The findings on drivers that show no PMU.
-pub(super) fn absent_drivers(machine: &ExaminedMachine) -> Vec<Finding> {
+pub fn absent_drivers(machine: &ExaminedMachine) -> Vec<Finding> {
     examine_drivers(machine, |driver| !shows_pmu(machine, driver))
 }
 

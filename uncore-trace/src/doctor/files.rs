@@ -32,7 +32,8 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     vec![open_files(machine, open, cpus), file_size(size)]
 }
 
-fn open_files(machine: &ExaminedMachine, (soft, hard): (u64, u64), cpus: u64) -> Finding {
+fn open_files(machine: &ExaminedMachine, limit: ResourceLimit, cpus: u64) -> Finding {
+    let ResourceLimit { soft, hard } = limit;
     let min_files = least_files(machine, cpus as usize);
     let enough_files = (cpus * PER_CPU + BESIDES).max(min_files);
     let may_exceed =
@@ -69,13 +70,14 @@ fn least_files(machine: &ExaminedMachine, cpus: usize) -> u64 {
     open::files_needed(plan.as_ref().map_or(&[], |plan| &plan.counters), cpus)
 }
 
-fn file_size((soft, _): (u64, u64)) -> Finding {
-    let state = match soft {
+fn file_size(limit: ResourceLimit) -> Finding {
+    let bytes = limit.soft;
+    let state = match bytes {
         u64::MAX => return Finding::new(SIZE, FindingState::Ok, "not limited"),
         ..LEAST_BYTES => FindingState::Fail,
         _ => FindingState::Warn,
     };
-    let message = format!("a file may have {soft} bytes: a recording that would be larger fails");
+    let message = format!("a file may have {bytes} bytes: a recording that would be larger fails");
     Finding::new(SIZE, state, message).with_fix("ulimit -f unlimited")
 }
 
@@ -83,15 +85,24 @@ fn describe_limit(limit: u64) -> String {
     if limit == u64::MAX { "any number".to_owned() } else { limit.to_string() }
 }
 
-/// Soft and hard limit in a line such as `Max open files  1024  524288  files` of
+/// A limit of the kernel (`getrlimit(2)`); `u64::MAX`: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ResourceLimit {
+    /// What holds now.
+    pub soft: u64,
+    /// How far the process may raise it.
+    pub hard: u64,
+}
+
+/// The limit in a line such as `Max open files  1024  524288  files` of
 /// `proc/PID/limits`.
-pub(super) fn limit_of(limits: &str, name: &str) -> Option<(u64, u64)> {
+pub(super) fn limit_of(limits: &str, name: &str) -> Option<ResourceLimit> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     let mut values = line.split_whitespace().map(|value| match value {
         "unlimited" => Some(u64::MAX),
         number => number.parse().ok(),
     });
-    Some((values.next()??, values.next()??))
+    Some(ResourceLimit { soft: values.next()??, hard: values.next()?? })
 }
 
 /// Online CPUs: the lines `cpu0`, `cpu1`, ... of `proc/stat`; the line `cpu` is their sum.

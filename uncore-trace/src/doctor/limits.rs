@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::thread;
 
-use super::files::{PATH, limit_of};
+use super::files::{PATH, ResourceLimit, limit_of};
 use super::{ExaminedMachine, Finding, FindingState};
 use crate::open::LEAST_MEMORY;
 
@@ -22,7 +22,7 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
         findings
             .push(Finding::new(NAME, FindingState::Fail, message).with_fix("ulimit -u unlimited"));
     }
-    if let Some((seconds, _)) = limit_of(&limits, "Max cpu time")
+    if let Some(ResourceLimit { soft: seconds, .. }) = limit_of(&limits, "Max cpu time")
         && seconds < u64::MAX
     {
         let message = format!("a recording is killed after {seconds} s of CPU time");
@@ -38,7 +38,7 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
 
 fn of_memory(limits: &str) -> Vec<Finding> {
     let too_low = LEAST_MEMORY.iter().filter_map(|memory| {
-        let (soft, _) = limit_of(limits, memory.name)?;
+        let soft = limit_of(limits, memory.name)?.soft;
         let message = format!(
             "{} KiB of memory, and a recording needs {}",
             soft >> 10,

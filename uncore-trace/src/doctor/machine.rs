@@ -107,8 +107,7 @@ impl ExaminedMachine {
 
     /// Target of a symbolic link; `None` if the path is no link.
     pub(super) fn read_link(&self, path: &str) -> Option<String> {
-        let target = fs::read_link(self.root.join(path)).ok()?;
-        Some(target.to_string_lossy().into_owned())
+        Some(fs::read_link(self.root.join(path)).ok()?.to_string_lossy().into_owned())
     }
 
     /// The names in a directory, sorted.

@@ -36,6 +36,7 @@ mod resctrl;
 mod sample_rate;
 mod tracefs;
 
+pub use drivers::absent_drivers;
 pub use machine::ExaminedMachine;
 
 /// State of a requirement.
@@ -118,11 +119,6 @@ const CHECKS: &[CheckFn] = &[
 /// Runs every check on the machine.
 pub fn run_checks(machine: &ExaminedMachine) -> Vec<Finding> {
     CHECKS.iter().flat_map(|check| check(machine)).collect()
-}
-
-/// The uncore PMUs that this kind of machine has but this one does not show, and why.
-pub fn absent_pmus(machine: &ExaminedMachine) -> Vec<Finding> {
-    drivers::absent_drivers(machine)
 }
 
 /// Whether `record` works: no requirement has failed.

@@ -17,8 +17,7 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
 }
 
 fn check_writable(dir: &Path) -> Finding {
-    let access = Access::WRITE_OK | Access::EXEC_OK;
-    match accessat(CWD, dir, access, AtFlags::EACCESS) {
+    match accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
         Ok(()) => Finding::new(NAME, FindingState::Ok, "the working directory can be written"),
         Err(error) => {
             let error = std::io::Error::from(error);

@@ -18,9 +18,9 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
         }
         Some(namespace) => {
             let message = format!(
-                "{namespace} is not the initial one: a program that ran before the recording \
-                 began has no name or that of another process, and time of one that runs long \
-                 without a context switch may be missing"
+                "{namespace} is not the initial PID namespace: a program that ran before the \
+                 recording began has no name or the name of another process, and CPU time of a \
+                 task that runs long without a context switch may be missing"
             );
             Finding::new(NAME, FindingState::Warn, message)
                 .with_fix("start the container with --pid host (Kubernetes: hostPID: true)")

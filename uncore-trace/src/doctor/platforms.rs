@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::ExaminedMachine;
 use crate::catalog::pattern::matches;
@@ -43,7 +43,6 @@ pub(super) struct Driver {
     /// The configuration option, with its prefix.
     pub(super) option: String,
     /// First kernel known to have it.
-    #[serde(deserialize_with = "deserialize_version")]
     pub(super) since: KernelVersion,
     /// Patterns of its PMU names.
     pub(super) pmus: Vec<String>,
@@ -59,12 +58,6 @@ pub(super) struct Driver {
     cxl_devices: Vec<String>,
     /// The same for `VENDOR:DEVICE` of PCI.
     pci_devices: Vec<String>,
-}
-
-fn deserialize_version<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<KernelVersion, D::Error> {
-    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
 impl Driver {

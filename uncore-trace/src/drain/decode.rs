@@ -15,6 +15,7 @@ use uncore_trace_common::record::{
 use uncore_trace_common::state::MAX_DEVICE;
 use uncore_trace_common::{record, state};
 
+use crate::clock::TimeSpan;
 use crate::discover::nodes::DeviceNumber;
 
 /// A thread's name as the kernel stores it: up to 15 arbitrary bytes.
@@ -198,7 +199,7 @@ impl RunRecord {
 /// The time of one interrupt source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IrqTime {
-    /// `Context::Irq` or `Context::Softirq`.
+    /// `CpuContext::Irq` or `CpuContext::Softirq`.
     pub source: CpuContext,
     /// Nanoseconds.
     pub ns: u64,
@@ -212,9 +213,9 @@ pub struct IrqRecord {
     /// The CPU.
     pub cpu: u32,
     /// End of the tick that contains it.
-    pub boundary: u64,
+    pub tick_end_ns: u64,
     /// Begin and end of a single interrupt that crosses the end of a tick.
-    pub span: Option<(u64, u64)>,
+    pub span: Option<TimeSpan>,
     /// The sources.
     pub slots: Vec<IrqTime>,
 }
@@ -272,7 +273,7 @@ pub struct IoRecord {
     /// End of the tick that contains it.
     pub tick_end_ns: u64,
     /// Begin and end of a single request that spans several ticks.
-    pub span: Option<(u64, u64)>,
+    pub span: Option<TimeSpan>,
     /// Sequence number of the combined record on its CPU; `None` for a record that was sent at
     /// once.
     pub sequence: Option<u64>,
@@ -393,7 +394,7 @@ pub enum Undecodable {
     #[error("a record of the unknown kind {0}")]
     Kind(u32),
     /// A field has an invalid value.
-    #[error("a record of kind {0} with a value that has no meaning")]
+    #[error("a record of kind {0} with an invalid value")]
     Value(u32),
     /// The record is shorter than its content.
     #[error("a record that is too short")]
@@ -536,9 +537,9 @@ fn decode_irq(data: &mut &[u8], cpu: u32) -> Result<IrqRecord, Undecodable> {
     let begin_ns = data.try_get_u64_ne()?;
     let end_ns = data.try_get_u64_ne()?;
     let len = data.try_get_u64_ne()?;
-    let span = (begin_ns != 0 && end_ns > begin_ns).then_some((begin_ns, end_ns));
+    let span = (begin_ns != 0 && end_ns > begin_ns).then_some(TimeSpan { begin_ns, end_ns });
     let slots = decode_list::<state::IrqSlot, _>(data, len, decode_irq_time)?;
-    Ok(IrqRecord { cpu, boundary: tick_end_ns, span, slots })
+    Ok(IrqRecord { cpu, tick_end_ns, span, slots })
 }
 
 fn decode_irq_time(data: &mut &[u8]) -> Result<IrqTime, Undecodable> {
@@ -606,7 +607,7 @@ fn decode_io(data: &mut &[u8], cpu: u32) -> Result<IoRecord, Undecodable> {
     let sequence = data.try_get_u64_ne()?;
     let len = data.try_get_u64_ne()?;
     let _total = data.try_get_u64_ne()?;
-    let span = (begin_ns != 0 && end_ns > begin_ns).then_some((begin_ns, end_ns));
+    let span = (begin_ns != 0 && end_ns > begin_ns).then_some(TimeSpan { begin_ns, end_ns });
     let slots = decode_list::<state::IoSlot, _>(data, len, decode_io_slot)?;
     Ok(IoRecord { cpu, tick_end_ns, span, sequence: (sequence != 0).then_some(sequence), slots })
 }

@@ -65,7 +65,7 @@ mod tests {
     }
 
     fn irq(cpu: u32) -> DrainedRecord {
-        DrainedRecord::Irq(IrqRecord { cpu, boundary: 1, span: None, slots: Vec::new() })
+        DrainedRecord::Irq(IrqRecord { cpu, tick_end_ns: 1, span: None, slots: Vec::new() })
     }
 
     fn all(merge: &mut Merge, rings: &mut [VecDeque<DecodedRecord>]) -> Vec<DecodedRecord> {

@@ -11,7 +11,7 @@ use super::decode::{
 /// A consistent copy of a CPU's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peek {
-    /// The slots that were not sent, if any; `last == end`.
+    /// The slots that were not sent, if any; `last_slot_begin == end`.
     pub run: RunRecord,
     /// The thread that has run since `run.end`.
     pub next_tid: u32,
@@ -29,8 +29,7 @@ pub fn decode_state(cpu: u32, state: &CpuState, io: Option<&IoState>) -> Option<
     if run.end == 0 || !run.is_consistent() || io.is_some_and(|io| !io.is_consistent()) {
         return None;
     }
-    let len = (run.len as usize).min(RUN_SLOTS);
-    let slots = run.slots.iter().take(len).map(|slot| TaskSlot {
+    let slots = run.slots.iter().take((run.len as usize).min(RUN_SLOTS)).map(|slot| TaskSlot {
         task: copy_task(&slot.task),
         wall_ns: slot.wall_ns,
         irq_ns: slot.irq_ns,
@@ -70,7 +69,7 @@ fn pending_io(cpu: u32, pending: &state::Io) -> IoRecord {
         })
     });
     let sequence = Some(pending.sequence);
-    IoRecord { cpu, tick_end_ns: pending.boundary, span: None, sequence, slots: slots.collect() }
+    IoRecord { cpu, tick_end_ns: pending.tick_end_ns, span: None, sequence, slots: slots.collect() }
 }
 
 fn pending_irqs(cpu: u32, track: &IrqTrack) -> Option<IrqRecord> {
@@ -88,5 +87,10 @@ fn pending_irqs(cpu: u32, track: &IrqTrack) -> Option<IrqRecord> {
             Some(IrqTime { source, ns: slot.ns, count: slot.count })
         })
         .collect();
-    (!slots.is_empty()).then_some(IrqRecord { cpu, boundary: pending.boundary, span: None, slots })
+    (!slots.is_empty()).then_some(IrqRecord {
+        cpu,
+        tick_end_ns: pending.tick_end_ns,
+        span: None,
+        slots,
+    })
 }

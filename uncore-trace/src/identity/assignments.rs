@@ -76,8 +76,7 @@ pub fn list_assignments(listed: &ListedPods, root: &Path) -> Result<BTreeSet<Ass
         for container in &pod.containers {
             for assignment in devices.assignments_of(pod, container) {
                 let Assignment { pod, container, resource, device, claim, cdi, .. } = &assignment;
-                let texts = [pod, container, resource, device].into_iter().chain(claim).chain(cdi);
-                for text in texts {
+                for text in [pod, container, resource, device].into_iter().chain(claim).chain(cdi) {
                     ensure!(text.len() <= LONGEST, "a name has {} bytes", text.len());
                 }
                 unique.insert(assignment);

@@ -94,8 +94,7 @@ fn parse_uid(text: &str) -> Option<Cow<'_, str>> {
 }
 
 fn parse_container<'a>(segment: &'a str, above: &str) -> Option<Cow<'a, str>> {
-    let scope = segment.strip_suffix(".scope");
-    let name = scope.unwrap_or(segment);
+    let name = segment.strip_suffix(".scope").unwrap_or(segment);
     if is_id(name) {
         return Some(Cow::Borrowed(name));
     }

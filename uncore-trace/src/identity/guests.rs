@@ -89,9 +89,8 @@ impl Guests {
         let stat = bounds::system_bytes(self.proc.join(pid.to_string()).join("stat")).ok()?;
         // The name is in parentheses and may contain anything, also these.
         let name = stat.iter().rposition(|byte| *byte == b')')?;
-        let fields_text = stat.get(name + 1..)?;
         let mut fields =
-            fields_text.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+            stat.get(name + 1..)?.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
         fields.nth(GUEST_TIME).map(|time| time != b"0")
     }
 }

@@ -24,6 +24,7 @@ use tokio::time::timeout;
 
 use crate::protobuf;
 use crate::protobuf::NestedFields;
+use crate::signals::event_loop;
 
 /// The socket, below the root.
 const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
@@ -165,11 +166,7 @@ pub async fn connect_kubelet(socket: &Path) -> Result<Option<StdStream>> {
 ///
 /// Those of [`connect_kubelet`] and [`Kubelet::fetch_assignments`].
 pub fn ask_once(root: &Path) -> Result<Option<ListedPods>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .build()
-        .context("cannot start the event loop")?;
+    let runtime = event_loop()?;
     runtime.block_on(async {
         let Some(stream) = connect_kubelet(&socket(root)).await? else { return Ok(None) };
         Kubelet::new(stream).await?.fetch_assignments().await.map(Some)
@@ -217,8 +214,7 @@ impl Kubelet {
     pub async fn fetch_assignments(&self) -> Result<ListedPods> {
         let answered = timeout(PATIENCE, self.request_list()).await;
         let message = answered.with_context(|| format!("it does not answer in {PATIENCE:?}"))??;
-        let message = message.get(EMPTY.len()..).unwrap_or_default();
-        decode_listed(message)
+        decode_listed(message.get(EMPTY.len()..).unwrap_or_default())
     }
 
     async fn request_list(&self) -> Result<Vec<u8>> {
@@ -253,7 +249,7 @@ impl Kubelet {
 
 /// The messages of an answer, whose fields are counted before anything is made of them.
 fn decode_listed(message: &[u8]) -> Result<ListedPods> {
-    let damaged = "its answer is not of this method";
+    let damaged = "its answer belongs to another method";
     let count = protobuf::count_fields(message, &LISTED, FIELDS).context(damaged)?;
     ensure!(count.is_some(), "its answer has more than {FIELDS} fields, the most that are read");
     ListedPods::decode(message).context(damaged)
@@ -304,7 +300,7 @@ mod tests {
         assert_eq!(listed.pods[0].containers[0].devices[0].ids.len(), 100);
         for damaged in [&[10, 9][..], &[0xff; 12]] {
             let error = decode_listed(damaged).unwrap_err().to_string();
-            assert_eq!(error, "its answer is not of this method");
+            assert_eq!(error, "its answer belongs to another method");
         }
     }
 }

@@ -94,8 +94,7 @@ impl TaskNames {
         let Some(cgroup_id) = self.owning_cgroup(task.cgroup_id, now_ns) else {
             return Owner::OtherTasks;
         };
-        let comm = self.process_name(task).to_table_form();
-        Owner::Task { pid: task.pid, comm, cgroup_id }
+        Owner::Task { pid: task.pid, comm: self.process_name(task).to_table_form(), cgroup_id }
     }
 
     /// The owner of what a process does whose task is not running: its name is the last that is

@@ -66,7 +66,7 @@ impl KernelTypes {
             && let Some((path, types)) =
                 find_elsewhere(Path::new("/"), &uname().release().to_string_lossy())
         {
-            log::info!("this kernel has no BTF: that of {} is used", path.display());
+            log::info!("this kernel has no BTF: the BTF of {} is used", path.display());
             return Ok((types, false));
         }
         Ok((Self::read(VMLINUX.as_ref())?, true))

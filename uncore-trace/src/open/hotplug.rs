@@ -54,6 +54,15 @@ pub struct CpuSetChange {
     pub layouts: Option<BTreeMap<u32, Layout>>,
 }
 
+/// What says that counters or timers are no longer where they were, beside the list of CPUs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlacementHints {
+    /// A counter could not be read where it was expected.
+    pub is_astray: bool,
+    /// The kernel has moved a timer to another CPU, where it stopped.
+    pub timer_moved: bool,
+}
+
 /// A counter that stopped.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopped {
@@ -80,18 +89,19 @@ pub enum StopCause {
 
 impl Session {
     /// Finds the CPU that can read each counter, and has it read there. It does nothing unless
-    /// `online` differs from the last call, a counter has no reader yet, or `hint` reports a
+    /// `online` differs from the last call, a counter has no reader yet, or `hints` report a
     /// problem. All records that were in the ring before must have been fed.
     pub fn follow_cpus(
         &mut self,
         online: &[u32],
         root: &Path,
-        hint: bool,
+        hints: PlacementHints,
     ) -> Result<Option<CpuSetChange>> {
         let Some(running) = &self.running else {
             return Ok(None);
         };
-        let hint = running.take_unreached() | hint | self.take_returned(root);
+        let PlacementHints { is_astray, timer_moved } = hints;
+        let hint = running.take_unreached() | is_astray | timer_moved | self.take_returned(root);
         let as_before = self.follower.online == online;
         if self.follower.unsettled.is_some_and(|until| Instant::now() > until) {
             self.follower.unsettled = None;
@@ -118,8 +128,8 @@ impl Session {
             readers.iter().zip(&self.opened).any(|(reader, counter)| *reader != counter.reader);
         let mut settled = self.opened.iter().all(|counter| counter.is_settled(online));
         // All counters get new slots together: a sample is identified by its first slot alone.
-        if moved || !reopened.is_empty() || self.has_lost_a_timer()? {
-            settled &= self.place_counters()?;
+        if moved || !reopened.is_empty() || timer_moved || self.has_lost_a_timer()? {
+            settled &= self.place_counters(timer_moved)?;
             change.layouts = Some(self.layouts.clone());
         }
         // The time to settle starts again with every change, since drivers follow each of them.
@@ -226,8 +236,7 @@ impl Session {
             // Debian's kernels patch `perf_event_open` (kernel/events/core.c) to require this.
             log::warn!(
                 "counters that stopped cannot be opened again: with kernel.perf_event_paranoid \
-                 above 2 this kernel asks for CAP_SYS_ADMIN, which a recorder gives up; set it to \
-                 2"
+                 above 2 this kernel requires CAP_SYS_ADMIN, which a recorder gives up; set it to 2"
             );
         }
         reopened
@@ -256,8 +265,7 @@ impl Session {
             // another counter of the same PMU was just found, then the rest.
             let mut cpus: Vec<u32> =
                 old.into_iter().chain(known.get(&pmu_and_reader).copied()).collect();
-            let candidates = self.follower.likely_readers(root, counter);
-            cpus.extend(candidates);
+            cpus.extend(self.follower.likely_readers(root, counter));
             self.offer_to_probe(index)?;
             let mut reader = None;
             for cpu in cpus {
@@ -317,9 +325,9 @@ impl Session {
         Ok(false)
     }
 
-    /// Gives every counter that has a reader a slot, and has it read there. `false` if a CPU could
-    /// not be reached yet.
-    pub(super) fn place_counters(&mut self) -> Result<bool> {
+    /// Gives every counter that has a reader a slot, and has it read there. With `restart_timers`,
+    /// all timers start again. `false` if a CPU could not be reached yet.
+    pub(super) fn place_counters(&mut self, restart_timers: bool) -> Result<bool> {
         self.drop_excess_counters();
         let readers_before: Vec<u32> = self.layouts.keys().copied().collect();
         // The other half: the slots in use stay valid until every CPU has its new layout.
@@ -333,7 +341,7 @@ impl Session {
         let Self { running: Some(running), ebpf, samplers, layouts, .. } = self else {
             return Ok(true);
         };
-        let settled = running.reassign(ebpf, samplers, &readers_before, layouts)?;
+        let settled = running.reassign(ebpf, samplers, &readers_before, layouts, restart_timers)?;
         shared_counters::assign_others(samplers, layouts)?;
         Ok(settled)
     }

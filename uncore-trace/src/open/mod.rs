@@ -34,7 +34,7 @@ pub use self::barrier::{Barrier, Call, barrier_to_call};
 pub use self::btf::{KernelTypes, MAKE, find_elsewhere};
 pub use self::drops::DropCounts;
 pub use self::holders::OpenFiles;
-pub use self::hotplug::{CpuSetChange, StopCause, Stopped};
+pub use self::hotplug::{CpuSetChange, PlacementHints, StopCause, Stopped};
 pub use self::limits::{LEAST_MEMORY, files_needed};
 pub use self::online::{OnlineCpus, online_cpus};
 pub use self::open_counter::{Layout, PlacedCounter, try_counter};
@@ -49,7 +49,7 @@ pub use self::verifier::{
 pub use self::witness::HookMeter;
 
 /// What a user can do on a machine where nothing can be recorded; a part of its errors.
-const SAMPLE: &str = "to look at a recording: `uncore-trace report samples/grace`";
+const SAMPLE: &str = "to try a report: `uncore-trace report samples/grace`";
 
 /// The error of an act that takes the system call bpf.
 fn bpf_refusal(act: &str, error: &(dyn std::error::Error + 'static)) -> String {

@@ -9,8 +9,7 @@ use crate::discover::CpuList;
 
 /// The `type` of the PMU with this name; `None` if it does not exist.
 pub(super) fn attr_type(root: &Path, pmu: &str) -> Option<u32> {
-    let text = bounds::system_text(pmu_directory(root, pmu).join("type")).ok()?;
-    text.trim().parse().ok()
+    bounds::system_text(pmu_directory(root, pmu).join("type")).ok()?.trim().parse().ok()
 }
 
 /// The CPUs on which the PMU is read, as its driver says.

@@ -143,12 +143,18 @@ fn set_state(samplers: &mut Array<MapData, Sampler>, cpu: u32, state: u32) -> Re
 impl RunningSampler {
     /// Samples on the CPUs of `layouts` from now on, and no longer on other CPUs in
     /// `readers_before`. `false` if a CPU could not be reached yet.
+    ///
+    /// A program that stops its timer writes that into the value which is written here as a whole,
+    /// and no instruction orders the two. So what the value says may be overwritten: after a timer
+    /// has stopped, `restart_timers` starts all of them, whatever their values say. A timer that
+    /// runs fires at its next tick as before.
     pub(super) fn reassign(
         &self,
         ebpf: &mut Ebpf,
         samplers: &mut Array<MapData, Sampler>,
         readers_before: &[u32],
         layouts: &BTreeMap<u32, Layout>,
+        restart_timers: bool,
     ) -> Result<bool> {
         for &cpu in readers_before.iter().filter(|cpu| !layouts.contains_key(cpu)) {
             assign_layout(samplers, cpu, &Layout::default(), SAMPLER_OFF)?;
@@ -156,7 +162,8 @@ impl RunningSampler {
         let mut wanted = Vec::new();
         for (&cpu, layout) in layouts {
             let state = samplers.get(&cpu, 0).context("cannot read the map SAMPLERS")?.state;
-            let runs = state == SAMPLER_ARMED || self.thread.is_some();
+            let is_armed = state == SAMPLER_ARMED && !restart_timers;
+            let runs = is_armed || self.thread.is_some();
             if !runs {
                 wanted.push(cpu);
             }
@@ -251,7 +258,10 @@ fn sample_ticks(
     unreached: &AtomicBool,
 ) {
     if let Err(error) = go_first() {
-        log::info!("the sampler's thread cannot go before other tasks, ticks may be late: {error}");
+        log::info!(
+            "cannot raise the priority of the sampler's thread, so ticks may be late: \
+                    {error}"
+        );
     }
     let capabilities = CapabilitySet::PERFMON | CapabilitySet::BPF;
     confine::restrict_thread(&ThreadNeeds { capabilities, ..ThreadNeeds::default() });
@@ -293,3 +303,6 @@ fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
+
+#[cfg(test)]
+mod tests;

@@ -127,8 +127,8 @@ impl Session {
         let too_many = layouts.iter().find(|(_, layout)| layout.counters.len() > MAX_COUNTERS);
         if let Some((cpu, layout)) = too_many {
             bail!(
-                "CPU {cpu} would have {} counters and can read {MAX_COUNTERS} in one tick: ask \
-                 for fewer groups or events",
+                "CPU {cpu} would have {} counters and can read {MAX_COUNTERS} in one tick: count \
+                 fewer groups or events",
                 layout.counters.len()
             );
         }

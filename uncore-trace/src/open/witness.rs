@@ -87,7 +87,7 @@ impl Session {
                 why: StopCause::Purpose,
             });
         }
-        let settled = self.place_counters()?;
+        let settled = self.place_counters(false)?;
         change.layouts = Some(self.layouts.clone());
         if !settled {
             self.follower.unsettled = Some(Instant::now() + SETTLE);

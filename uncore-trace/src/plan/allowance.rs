@@ -80,7 +80,7 @@ impl WitnessAllowance {
                  {MOST_READINGS:.0} readings a second at most: choose a longer --tick"
             ),
             WitnessRefusal::Room => {
-                format!("a CPU reads {MAX_COUNTERS} counters already, which is all it can")
+                format!("a CPU already reads {MAX_COUNTERS} counters, the maximum")
             }
         }
     }

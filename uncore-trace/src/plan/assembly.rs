@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, ensure};
 
-use super::declared_cause::{self, DeclaredCause};
+use super::declared_cause;
 use super::io::DevicesBelow;
 use super::links::LinkBuilder;
 use super::plan_notes::{self, by_pmu};
@@ -18,6 +18,7 @@ use crate::catalog::encode::parse_raw;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::family::PmuKind;
 use crate::catalog::source::Cause;
+use crate::choice::DeclaredCause;
 use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
 use crate::text::printable;
@@ -64,7 +65,6 @@ impl<'a> Assembly<'a> {
     /// An empty plan for `machine`.
     pub(super) fn new(machine: &'a Machine, request: &PlanRequest) -> Self {
         let PlanRequest { tick_ns, window_ns, declared_cause: declared, .. } = *request;
-        let plan = Plan { tick_ns, window_ns, ..Plan::default() };
         Self {
             machine,
             declared_cause: declared,
@@ -77,7 +77,7 @@ impl<'a> Assembly<'a> {
             siblings: HashMap::new(),
             links: LinkBuilder::default(),
             wholes: HashMap::new(),
-            plan,
+            plan: Plan { tick_ns, window_ns, ..Plan::default() },
         }
     }
 
@@ -209,7 +209,7 @@ impl<'a> Assembly<'a> {
         let family = event.words.family;
         let causes = event
             .possible_causes()
-            .or_else(|| self.declared_cause.map(|declared| [declared.as_cause()].into()));
+            .or_else(|| self.declared_cause.map(|declared| [Cause::from(declared)].into()));
         let per_cpu = event.words.is_per_cpu();
         let exact_by = family.and_then(|known_family| known_family.exact_by(&encoded.event));
         let exact_by = exact_by.filter(|method| per_cpu || *method == ExactBy::Requests);

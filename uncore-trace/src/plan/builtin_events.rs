@@ -7,7 +7,7 @@ use crate::catalog::encode::parse_raw;
 use crate::catalog::family::PmuKind;
 use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::spec::{ColumnError, Term, TermValue, parse_numeric};
-use crate::catalog::suggest::{did_you_misspell, list_names};
+use crate::suggest::{did_you_misspell, list_names};
 use crate::text::printable;
 
 /// perf's event for the length of the measurement. Every row of a recording has that anyway.
@@ -63,8 +63,8 @@ impl<'a> Resolver<'a> {
         }
         if [USER, SYSTEM].contains(&typed) {
             let why = format!(
-                "{typed} is a time of the command of `stat`, and not one of a cgroup: -e \
-                 task-clock counts the time on CPUs"
+                "{typed} is a time of the command of `stat`, not of a cgroup: -e task-clock counts \
+                 the time on CPUs"
             );
             return Err(ColumnError::new(name.column, why));
         }

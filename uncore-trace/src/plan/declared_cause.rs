@@ -7,38 +7,19 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
-use serde::Deserialize;
 
 use super::resolve::ResolvedEvent;
 use super::{Counter, PlanRequest};
 use crate::catalog::source::Cause;
-use crate::catalog::suggest::list_names;
+use crate::choice::DeclaredCause;
 use crate::discover::name;
+use crate::suggest::list_names;
 
-/// What the user says of such counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DeclaredCause {
-    /// CPUs cause what they count.
-    Cpu,
-    /// Devices cause it.
-    Device,
-}
-
-impl DeclaredCause {
-    /// The value on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Device => "device",
-        }
-    }
-
-    /// The cause that a counter has then.
-    pub const fn as_cause(self) -> Cause {
-        match self {
-            Self::Cpu => Cause::Cpu,
-            Self::Device => Cause::Device,
+impl From<DeclaredCause> for Cause {
+    fn from(declared: DeclaredCause) -> Self {
+        match declared {
+            DeclaredCause::Cpu => Self::Cpu,
+            DeclaredCause::Device => Self::Device,
         }
     }
 }
@@ -82,7 +63,7 @@ pub(super) fn unused_cause_warning(
         return Ok(None);
     };
     let why = format!(
-        "--cause {} is for counters of unknown cause, and the causes of all counters asked for are \
+        "--cause {} is for counters of unknown cause, and the causes of all selected counters are \
          known",
         declared.name()
     );

@@ -17,9 +17,9 @@ use crate::catalog::pattern::matches_event;
 use crate::catalog::pmu_words::{PmuWords, WHOLE_WORDS};
 use crate::catalog::ports::{Locate, PortsRule};
 use crate::catalog::spec::{Term, TermValue};
-use crate::catalog::suggest::{did_you_mean, list_names};
 use crate::discover::pci::{PciAddress, PciFunction};
 use crate::discover::{Machine, Pmu};
+use crate::suggest::{did_you_mean, list_names};
 use crate::text::printable;
 
 /// A part of what a PMU counts.
@@ -168,7 +168,7 @@ impl<'a> Narrowing<'a> {
         let in_word = |term: &Term| match (field, &term.value) {
             (Some(field), TermValue::Number(value)) => {
                 term.name == WHOLE_WORDS[field.word_index()]
-                    && (field.word_index() > 0 || value & field.bit_mask() != 0)
+                    && (field.word_index() > 0 || value & field.mask != 0)
             }
             _ => false,
         };
@@ -226,8 +226,7 @@ impl<'a> Narrowing<'a> {
             } else if !by_requester && !inseparable.is_empty() {
                 let names = inseparable.iter().map(PciAddress::to_string);
                 self.notes.insert(format!(
-                    "{pmu}: what is counted for {address} has the traffic of {} too, below the \
-                     same {}",
+                    "{pmu}: the count for {address} includes the traffic of {}, below the same {}",
                     list_names(names),
                     if position.port.is_some() { "root port" } else { "part of the PMU" }
                 ));
@@ -247,7 +246,7 @@ impl<'a> Narrowing<'a> {
         let Some(term) = rule.term.as_ref() else {
             if rule.by == Locate::HisiBdfRange {
                 self.notes.insert(format!(
-                    "{}: which of its filter bits is which root port is not known, its root ports \
+                    "{}: it is not known which filter bit is which root port, so its root ports \
                      are counted together",
                     printable(&words.pmu.name)
                 ));
@@ -256,7 +255,7 @@ impl<'a> Narrowing<'a> {
         };
         if words.term_format(term).is_none() {
             self.notes.insert(format!(
-                "{}: this kernel has no term {term}, its root ports cannot be told apart",
+                "{}: this kernel has no term {term}, so its root ports cannot be told apart",
                 printable(&words.pmu.name)
             ));
             return BTreeSet::from([Subset::default()]);
@@ -270,10 +269,8 @@ impl<'a> Narrowing<'a> {
             let ports = words.default_value(term, event).unwrap_or(u64::MAX);
             numbers = (0..rule.count).filter(|port| ports >> port & 1 == 1).collect();
         }
-        let port_subset = |port: u32| {
-            let terms = vec![(term.clone(), 1_u64 << port)];
-            Subset { terms, ..Subset::default() }
-        };
+        let port_subset =
+            |port: u32| Subset { terms: vec![(term.clone(), 1_u64 << port)], ..Subset::default() };
         numbers.into_iter().map(port_subset).collect()
     }
 }
@@ -448,8 +445,7 @@ pub fn counted_with(
 
 /// The other functions with traffic below the same function on the root bus.
 pub(super) fn neighbours(machine: &Machine, function: &PciFunction) -> Vec<PciAddress> {
-    let functions = machine.devices.pci.iter();
-    let neighbours = functions.filter(|candidate| {
+    let neighbours = machine.devices.pci.iter().filter(|candidate| {
         candidate.top == function.top
             && candidate.address != function.address
             && !candidate.is_bridge()
@@ -519,8 +515,7 @@ pub(super) fn no_pmu(
     function: &PciFunction,
 ) -> String {
     let with_ports = machine.pmus.iter().filter_map(|pmu| {
-        let ports = PmuWords::new(catalog, pmu).family?.ports.as_ref()?;
-        Some((pmu.name.as_str(), ports.by))
+        Some((pmu.name.as_str(), PmuWords::new(catalog, pmu).family?.ports.as_ref()?.by))
     });
     let (names, ways): (Vec<_>, Vec<_>) = with_ports.unzip();
     let address = function.address.to_string();
@@ -540,11 +535,11 @@ pub(super) fn no_pmu(
         );
     }
     let why = if ways.contains(&Locate::Tegra410Dvsec) && function.tegra.is_none() {
-        "; which one is above it is in the configuration space of the root port, which takes root \
-         to read"
+        "; the configuration space of the root port says which one is above it, and only root can \
+         read it"
     } else if ways.contains(&Locate::IntelDie) {
-        "; which stack is above it is in their die* files, which Linux has from 5.7 on for \
-         Skylake-SP to Ice Lake-SP and for no later processor"
+        "; their die* files say which stack is above it, but Linux has them only from 5.7 on and \
+         only for Skylake-SP to Ice Lake-SP"
     } else {
         ""
     };

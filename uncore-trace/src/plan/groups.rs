@@ -10,7 +10,7 @@ use crate::catalog::group::Group;
 use crate::catalog::kernels;
 use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::spec::{Term, TermValue};
-use crate::catalog::suggest::{did_you_mean, list_names};
+use crate::suggest::{did_you_mean, list_names};
 use crate::text::printable;
 
 /// Why the devices in [`KernelCountedDevice::counts_again`] are left out.

@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use super::Counter;
 use crate::catalog::family::PmuKind;
 use crate::catalog::pmu_words::PmuWords;
-use crate::catalog::suggest::list_names;
 use crate::discover::Machine;
+use crate::suggest::list_names;
 use crate::text::printable;
 
 /// Whether counters of the PMU do not count guests on this machine.

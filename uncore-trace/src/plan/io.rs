@@ -200,16 +200,15 @@ pub(super) fn io_notes(counters: &[Counter]) -> Vec<String> {
     let shared = labels_where(&|io| io.is_shared && !io.devices.is_empty());
     if !shared.is_empty() {
         notes.push(format!(
-            "{}: which of these counters counts which device is not known: their sum is divided \
-             among the disks and interfaces of the socket, and each counter has its part of that",
+            "{}: it is not known which of these counters counts which device: their sum is divided \
+             among the disks and interfaces of the socket, and each counter gets its part",
             list_few(&shared, FEW)
         ));
     }
     let without_devices = labels_where(&|io| io.devices.is_empty());
     if !without_devices.is_empty() {
         notes.push(format!(
-            "{}: no disk or network interface is known below: what is counted goes to the owner \
-             device",
+            "{}: no disk or network interface is known below: the counts go to the owner device",
             list_few(&without_devices, FEW)
         ));
     }

@@ -136,10 +136,7 @@ type NameAddition = fn(&LinkKey, usize) -> Option<String>;
 /// In the order in which they are tried.
 const MORE: [NameAddition; 4] = [
     |key, _| key.socket.map(|socket| format!("socket {socket}")),
-    |key, _| {
-        let port_mask = key.root_ports.as_ref()?.mask;
-        port_mask.map(|mask| format!("ports {mask:#x}"))
-    },
+    |key, _| key.root_ports.as_ref()?.mask.map(|mask| format!("ports {mask:#x}")),
     |key, _| {
         Some(key.root_ports.as_ref().map_or(&key.family, |root_ports| &root_ports.pmu).clone())
     },

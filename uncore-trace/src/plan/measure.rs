@@ -14,10 +14,10 @@ use crate::catalog::kernels;
 use crate::catalog::metric::{DURATION_NS, Metric};
 use crate::catalog::pattern::matches;
 use crate::catalog::pmu_words::PmuWords;
-use crate::catalog::suggest::{did_you_misspell, list_names};
 use crate::catalog::vendor::{rest_of_group, why_left_out};
 use crate::discover::name::stem;
 use crate::discover::processor::Processor;
+use crate::suggest::{did_you_misspell, list_names};
 use crate::text::{list_few, printable};
 
 /// Number of names of metrics and families in an error, which keeps it below 500 characters.
@@ -236,8 +236,7 @@ impl<'a> Resolver<'a> {
         inputs.extend(unknown.map(|(name, _)| (*name, None)));
         let known =
             constants.iter().filter_map(|(name, value)| Some(((*name).to_owned(), (*value)?)));
-        let constants = known.collect();
-        ResolvedMetric { metric, words, subset: subset.clone(), constants, inputs }
+        ResolvedMetric { metric, words, subset: subset.clone(), constants: known.collect(), inputs }
     }
 
     /// The family with whose events this machine counts the same traffic better, if any.

@@ -9,7 +9,7 @@ use crate::catalog::family::Family;
 use crate::catalog::group::Group;
 use crate::catalog::pattern::matches_event;
 use crate::catalog::pmu_words::PmuWords;
-use crate::catalog::suggest::list_names;
+use crate::suggest::list_names;
 
 /// Metrics with such names of ours count all memory, as far as it is of a kind that they know.
 const OF_ALL: &str = "mem_";

@@ -23,9 +23,9 @@ use crate::catalog::group::Group;
 use crate::catalog::pmu_words::{PmuEvent, PmuWords};
 use crate::catalog::source::Cause;
 use crate::catalog::spec::{Term, TermValue};
-use crate::catalog::suggest::list_names;
 use crate::catalog::witness::Witness;
 use crate::discover::CpuList;
+use crate::suggest::list_names;
 use crate::text::printable;
 
 /// Whether witnesses are wanted.
@@ -52,8 +52,7 @@ impl<'a> WitnessEvent<'a> {
     /// The event with its encoding.
     pub(super) fn resolve_event(self) -> Result<ResolvedEvent<'a>> {
         let Self { words, event, .. } = self;
-        let name = event.name.to_owned();
-        let terms = [Term { name, value: TermValue::Bare, column: 1 }];
+        let terms = [Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 }];
         let encoded =
             words.encode_terms(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
         let group = words.family.map_or("other", |family| family.event_group(event.name).name());
@@ -147,9 +146,8 @@ impl<'a> Assembly<'a> {
         }
         if seen.is_empty() {
             bail!(
-                "--method misses divides what CPUs cause, and nothing asked for counts that: \
-                 leave it out, or ask for a counter whose cause is cpu in \
-                 `uncore-trace list events`"
+                "--method misses divides traffic of CPUs, and no selected counter counts it: leave \
+                 it out, or select a counter whose cause is cpu in `uncore-trace list events`"
             );
         }
         let cpus: CpuList = seen.iter().map(|(_, cpus)| cpus).collect();
@@ -171,7 +169,7 @@ impl<'a> Assembly<'a> {
             }
             self.add_within(&sources, &seen, allowance)
         } else {
-            let note = "--method residency or regression goes without";
+            let note = "--method residency or regression needs none";
             self.add_weights(&sources, &seen, note)
         }
     }
@@ -322,8 +320,7 @@ impl<'a> Assembly<'a> {
         encoder: &mut WitnessEncoder<'a>,
     ) -> Result<()> {
         let event = encoder.resolve_event(source)?;
-        let location = self.machine.cpus.cpu_location(cpu);
-        let spot = ReaderSpot { cpu, socket: location.package };
+        let spot = ReaderSpot { cpu, socket: self.machine.cpus.cpu_location(cpu).package };
         if self.machine.mediated_pmu.is_some() {
             // Readings of a witness that does not count guests are marked, those of the user's are
             // not: it is another counter.

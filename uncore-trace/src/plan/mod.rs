@@ -38,7 +38,6 @@ use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use self::assembly::Assembly;
-pub use self::declared_cause::DeclaredCause;
 use self::device::Narrowing;
 pub use self::functions_behind::CountedFunction;
 pub use self::io::{IoDirection, IoScope};
@@ -50,12 +49,13 @@ use crate::catalog::group::Group;
 use crate::catalog::metric::PlannedMetric;
 use crate::catalog::source::Cause;
 use crate::catalog::spec::{self, EventItem};
-use crate::catalog::suggest::list_names;
+use crate::choice::{DeclaredCause, MethodChoice};
 use crate::discover::format::WORDS;
 use crate::discover::held_functions::SeparateFunctions;
 use crate::discover::pci::PciAddress;
 use crate::discover::{CpuList, Machine};
 use crate::schema::link::Link;
+use crate::suggest::list_names;
 use crate::text::printable;
 
 /// Shortest tick, 100 us: at 10 kHz the timer is the largest part of the cost.
@@ -203,6 +203,15 @@ pub struct Plan {
     pub warnings: Vec<String>,
     /// Notes for the user, one line each.
     pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Whether the method needs I/O to be recorded for one of its counters.
+    pub fn needs_io(&self, method: MethodChoice) -> bool {
+        self.counters
+            .iter()
+            .any(|counter| counter.is_statistic() || method.wants_io() && counter.io.is_some())
+    }
 }
 
 /// Resolves `request` on `machine`.

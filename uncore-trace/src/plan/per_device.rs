@@ -26,9 +26,9 @@ use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::ports::{Locate, PortsRule};
 use crate::catalog::rules::OneValueRule;
 use crate::catalog::source::Cause;
-use crate::catalog::suggest::list_names;
 use crate::discover::held_functions::SeparateFunctions;
 use crate::discover::pci::{PciAddress, PciFunction};
+use crate::suggest::list_names;
 use crate::text::printable;
 
 /// In a note on a function that a PMU cannot select.
@@ -98,8 +98,8 @@ impl<'a> Narrowing<'a> {
         if !selected.is_empty() {
             self.used = true;
             self.notes.insert(
-                "--per device: what single devices move is counted in the whole too: never add \
-                 these up"
+                "--per device: the counters of all devices include the traffic of single devices: \
+                 never add the two"
                     .to_owned(),
             );
         }
@@ -170,16 +170,16 @@ impl Resolver<'_> {
         {
             note.clone()
         } else if machine.streams.is_empty() && self.pmu_words().any(is_iort) {
-            "which StreamID of an SMMU is whose is in the firmware's table IORT, which takes root \
-             to read"
+            "the firmware's table IORT says which StreamID belongs to which device, and only root \
+             can read it"
                 .to_owned()
         } else if let Some(function) = missing {
             no_pmu(machine, catalog, &function.address.to_string(), function)
         } else {
-            "the PMUs that have one count other events".to_owned()
+            "PMUs with such a filter count other events".to_owned()
         };
         format!(
-            "--per device narrows nothing: no counter asked for has a filter for {}: {why}",
+            "--per device has no effect: no selected counter has a filter for {}: {why}",
             list_names(apart.iter().map(|function| function.address.to_string()))
         )
     }

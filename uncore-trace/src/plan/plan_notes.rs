@@ -10,8 +10,8 @@ use crate::catalog::budget::{Overcommitted, find_overcommitted};
 use crate::catalog::encode::EncodedEvent;
 use crate::catalog::family::Family;
 use crate::catalog::pmu_words::PmuWords;
-use crate::catalog::suggest::did_you_mean;
 use crate::discover::Machine;
+use crate::suggest::did_you_mean;
 use crate::text::printable;
 
 /// The notes on all events, one line each.
@@ -83,7 +83,7 @@ fn mistyped_filters(machine: &Machine, events: &[ResolvedEvent<'_>]) -> Vec<Stri
             if family_pmus.iter().all(|words| words.term_format(&term.name).is_none()) {
                 let known = family_pmus.iter().flat_map(|words| words.pmu.formats.keys());
                 notes.push(format!(
-                    "{}: its default filter {} is not set, no PMU of it has such a term{}",
+                    "{}: its default filter {} is not set, because no PMU of it has such a term{}",
                     printable(file),
                     term.name,
                     did_you_mean(&term.name, known)

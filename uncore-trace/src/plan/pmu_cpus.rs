@@ -245,6 +245,5 @@ fn nth_cache(machine: &Machine, cpu: u32, index: usize) -> Option<CpuList> {
     let socket = cpus.cpus_sharing(cpu, TopologyLevel::Package)?;
     let caches: BTreeSet<CpuCache> =
         socket.iter().filter_map(|cpu| cpus.cpu_location(cpu).cache).collect();
-    let wanted = *caches.iter().nth(index)?;
-    cpus.cpus_sharing(wanted.first_cpu, TopologyLevel::Cache)
+    cpus.cpus_sharing(caches.iter().nth(index)?.first_cpu, TopologyLevel::Cache)
 }

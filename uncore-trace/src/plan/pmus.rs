@@ -10,7 +10,8 @@ use crate::discover::Machine;
 /// All PMUs in the machine's order, and by the name of their family.
 #[derive(Debug)]
 pub(super) struct PmuIndex<'a> {
-    pmus: Vec<PmuWords<'a>>,
+    /// All PMUs.
+    pub(super) pmus: Vec<PmuWords<'a>>,
     by_family: HashMap<&'a str, Vec<PmuWords<'a>>>,
 }
 
@@ -24,11 +25,6 @@ impl<'a> PmuIndex<'a> {
             }
         }
         Self { pmus, by_family }
-    }
-
-    /// All PMUs.
-    pub(super) fn all_pmus(&self) -> &[PmuWords<'a>] {
-        &self.pmus
     }
 
     /// The PMUs of the family with this name.

@@ -16,8 +16,8 @@ use super::{Counter, CounterRole, Plan};
 use crate::catalog::family::PmuKind;
 use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::source::Cause;
-use crate::catalog::suggest::list_names;
 use crate::discover::CpuList;
+use crate::suggest::list_names;
 use crate::text::printable;
 
 impl Counter {
@@ -73,8 +73,8 @@ impl<'a> Assembly<'a> {
             of_cpus.map(|candidate| (candidate.id, candidate.sees.clone())).collect();
         ensure!(
             !seen.is_empty(),
-            "--witness ports divides what CPUs cause, and nothing asked for counts that: leave it \
-             out, or ask for a counter whose cause is cpu in `uncore-trace list events`"
+            "--witness ports divides traffic of CPUs, and no selected counter counts it: leave it \
+             out, or select a counter whose cause is cpu in `uncore-trace list events`"
         );
         let candidates = self.find_ports(resolver);
         ensure!(
@@ -96,8 +96,8 @@ impl<'a> Assembly<'a> {
         });
         if divided.is_empty() {
             let why =
-                why.unwrap_or_else(|| "nothing asked for counts more CPUs than a port".into());
-            bail!("--witness ports: {why}; leave it out, or ask for counters of other CPUs");
+                why.unwrap_or_else(|| "no selected counter counts more CPUs than a port".into());
+            bail!("--witness ports: {why}; leave it out, or select counters of other CPUs");
         }
         if let Some(why) = why {
             self.add_note(why);
@@ -148,7 +148,7 @@ impl<'a> Assembly<'a> {
             if !by_event.contains_key(&key) {
                 ensure!(
                     self.has_counter(*source)?,
-                    "--witness ports: no counter of {} is left for {}: ask for fewer of its events",
+                    "--witness ports: no counter of {} is left for {}: count fewer of its events",
                     printable(key.0),
                     event.name
                 );

@@ -14,9 +14,9 @@ use crate::catalog::family::Family;
 use crate::catalog::kernels;
 use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::spec::{ColumnError, EventSpec, Term, TermValue};
-use crate::catalog::suggest::{did_you_misspell, list_names};
 use crate::discover::pci::PciAddress;
 use crate::discover::{Machine, Pmu, name};
+use crate::suggest::{did_you_misspell, list_names};
 use crate::text::printable;
 
 /// perf's PMU for such events, which is not the kernel's (`tools/perf/util/tool_pmu.c`, Linux 7.2).
@@ -57,8 +57,7 @@ pub struct Resolver<'a> {
 impl<'a> Resolver<'a> {
     /// A resolver without notes.
     pub fn new(machine: &'a Machine, catalog: &'a Catalog, narrowing: Narrowing<'a>) -> Self {
-        let pmus = Arc::new(PmuIndex::new(machine, catalog));
-        Self::with_pmus(machine, catalog, pmus, narrowing)
+        Self::with_pmus(machine, catalog, Arc::new(PmuIndex::new(machine, catalog)), narrowing)
     }
 
     /// A resolver of the whole machine.
@@ -98,8 +97,8 @@ impl<'a> Resolver<'a> {
         }
         ensure!(
             !asked || self.narrowing.used,
-            "{} narrows nothing: no counter asked for is of PCIe root ports that can be told \
-             apart; the PCIe PMUs here are {}",
+            "{} has no effect: no selected counter is of PCIe root ports that can be told apart; \
+             the PCIe PMUs here are {}",
             if request.per_port { "--per port" } else { "--device" },
             list_names(self.pmu_words().filter_map(|words| {
                 words.family?.ports.as_ref()?;
@@ -113,7 +112,7 @@ impl<'a> Resolver<'a> {
 
     pub(super) fn pmu_words(&self) -> impl Iterator<Item = PmuWords<'a>> + use<'a> {
         let pmus = Arc::clone(&self.pmus);
-        (0..pmus.all_pmus().len()).map(move |index| pmus.all_pmus()[index])
+        (0..pmus.pmus.len()).map(move |index| pmus.pmus[index])
     }
 
     /// The PMUs of a family.
@@ -261,10 +260,9 @@ impl<'a> Resolver<'a> {
 }
 
 fn gauge_error(terms: &[Term], event: &str) -> ColumnError {
-    let column = terms.first().map_or(1, |term| term.column);
     ColumnError::new(
-        column,
-        format!("{} is a gauge, not a count: it cannot be shared out", printable(event)),
+        terms.first().map_or(1, |term| term.column),
+        format!("{} is a gauge, not a count: it cannot be divided", printable(event)),
     )
 }
 

@@ -9,8 +9,8 @@ use super::{Plan, PlanRequest, plan};
 use crate::catalog::Catalog;
 use crate::catalog::family::OverlapRule;
 use crate::catalog::group::Group;
-use crate::catalog::suggest::list_names;
 use crate::discover::Machine;
+use crate::suggest::list_names;
 
 /// Its name after `-p`.
 pub const AUTO: &str = "auto";

@@ -14,9 +14,9 @@ use crate::catalog::Catalog;
 use crate::catalog::family::PmuKind;
 use crate::catalog::group::Group;
 use crate::catalog::pmu_words::PmuWords;
-use crate::catalog::suggest::list_names;
 use crate::discover::cpus::TopologyLevel;
 use crate::discover::{CpuList, Machine, name};
+use crate::suggest::list_names;
 use crate::text::{list_few, printable};
 
 /// Groups of units that each socket has. A socket may have no root port or no energy counter.
@@ -36,8 +36,7 @@ pub fn find_uncounted(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     let resolver = Resolver::for_whole_machine(machine, catalog);
     let mut lines: Vec<String> =
         resolver.pmu_words().filter_map(|words| offline_readers(machine, words, "")).collect();
-    let planned = plan(machine, catalog, &all_groups).map(|plan| plan.warnings).unwrap_or_default();
-    lines.extend(planned);
+    lines.extend(plan(machine, catalog, &all_groups).map(|plan| plan.warnings).unwrap_or_default());
     let mut seen = BTreeSet::new();
     lines.retain(|line| seen.insert(line.clone()));
     lines

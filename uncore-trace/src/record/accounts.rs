@@ -267,6 +267,7 @@ mod tests {
 
     use super::*;
     use crate::discover::accounts::Unit;
+    use crate::wait::wait_until;
 
     const NIC: &str = "0002:01:00.0";
 
@@ -289,7 +290,7 @@ mod tests {
             let values = value.map(|value| (account(source, unit), value)).into_iter().collect();
             compare_values(&mut last, 1, values)
         });
-        each.map(|its| its.value).collect()
+        each.map(|counted| counted.value).collect()
     }
 
     #[test]
@@ -333,35 +334,31 @@ mod tests {
         let reader = AccountReader::new(root, None, false);
         let ready = AccountSetup { reader, needs: thread_needs(root, false), traces: false };
         let mut accounts = ready.start_thread().unwrap();
-        let begin = Instant::now();
         let mut values = Vec::new();
-        let mut wait = |accounts: &mut AccountThread, bytes: u64| {
-            while values.last() != Some(&Some(bytes)) {
-                assert!(begin.elapsed() < Duration::from_mins(1), "{values:?}");
-                std::thread::sleep(Duration::from_millis(1));
+        let mut wait_for_value = |accounts: &mut AccountThread, bytes: u64| {
+            wait_until(&format!("a reading of {bytes} bytes"), || {
                 let new = accounts.take_readings();
                 assert!(new.iter().all(|(_, lost)| lost.is_empty()), "{new:?}");
-                values.extend(new.iter().flat_map(|(its, _)| &its.accounts).map(|its| its.value));
-            }
+                let accounts = new.iter().flat_map(|(reading, _)| &reading.accounts);
+                values.extend(accounts.map(|account| account.value));
+                values.last() == Some(&Some(bytes))
+            });
         };
         let held =
             || HeldDevices { functions: [NIC.parse().unwrap()].into(), ..HeldDevices::default() };
         assert_eq!(accounts.send_held(held), None);
-        wait(&mut accounts, 100);
+        wait_for_value(&mut accounts, 100);
         set("130\n");
-        wait(&mut accounts, 130);
+        wait_for_value(&mut accounts, 130);
         set("131\n");
         accounts.stop_thread();
-        wait(&mut accounts, 131);
+        wait_for_value(&mut accounts, 131);
         // What nobody holds any more is gone.
         let reader = AccountReader::new(root, None, false);
         let ready = AccountSetup { reader, needs: thread_needs(root, false), traces: false };
         let mut accounts = ready.start_thread().unwrap();
         accounts.send_held(held);
-        while accounts.take_readings().is_empty() {
-            assert!(begin.elapsed() < Duration::from_mins(1));
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("a reading", || !accounts.take_readings().is_empty());
         accounts.last_sent = None;
         accounts.send_held(HeldDevices::default);
         accounts.stop_thread();

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::rotate::Rotate;
-use crate::attribute::{Choice, MIN_SHARE};
+use crate::attribute::MIN_SHARE;
+use crate::choice::MethodChoice;
 use crate::confine::ThreadNeeds;
 use crate::discover::Machine;
 use crate::open::Timer;
 use crate::plan::{Counter, CounterRole, Plan};
 use crate::tables::mode::FileMode;
 use crate::tables::series::Keep;
+use crate::tables::series::Rotate;
 use crate::tables::thread::Tap;
 
 /// Tracepoints at which counters are also read.
@@ -78,7 +79,7 @@ pub struct RecordOptions {
     /// Owners in deeper cgroups are replaced by their ancestor at this depth; 0 is the root.
     pub cgroup_depth: Option<usize>,
     /// The method of attribution.
-    pub method: Choice,
+    pub method: MethodChoice,
     /// How long a window waits for later data, if the method learns.
     pub lag: Duration,
     /// Shares below this part of a window's total are united, 0 to 1.
@@ -172,11 +173,11 @@ impl RecordOptions {
             cgroups: Vec::new(),
             trusted_cgroups: Vec::new(),
             cgroup_depth: None,
-            method: Choice::Auto,
+            method: MethodChoice::Auto,
             lag: Duration::ZERO,
             min_share: MIN_SHARE,
             witness_budget: None,
-            io: Choice::Auto.needs_io(plan),
+            io: plan.needs_io(MethodChoice::Auto),
             canary: false,
             monitor: None,
             timer: Timer::Auto,
@@ -222,29 +223,6 @@ impl AtSwitch {
         let read = plan.counters.iter().filter(|counter| counter.at_switch);
         read.map(read_by).max().unwrap_or(Self::Nothing)
     }
-}
-
-/// Parses a duration with a unit (`10ms`, `2s`, `1m 30s`), or a bare number in units of `bare`.
-///
-/// # Errors
-///
-/// The text is not a duration; the error shows the format.
-pub fn parse_duration(text: &str, bare: Duration) -> Result<Duration, String> {
-    if let Ok(number) = text.parse::<u32>() {
-        return bare.checked_mul(number).ok_or_else(|| format!("{text} is too long"));
-    }
-    if let Ok(number) = text.parse::<f64>() {
-        let seconds = bare.as_secs_f64() * number;
-        return Duration::try_from_secs_f64(seconds).map_err(|error| format!("{text}: {error}"));
-    }
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write it with a unit: 100us, 10ms, 2s, 1m"))
-}
-
-/// The default tick: 1 ms, which is shorter than a scheduling slice, or the interval if that is
-/// shorter.
-pub fn default_tick(interval: Duration) -> Duration {
-    Duration::from_millis(1).min(interval)
 }
 
 /// The shortest time between two drains.
@@ -305,17 +283,6 @@ mod tests {
     }
 
     #[test]
-    fn bare_numbers_take_the_options_unit() {
-        assert_eq!(parse_duration("10", ms(1)), Ok(ms(10)));
-        assert_eq!(parse_duration("250us", ms(1)), Ok(Duration::from_micros(250)));
-        assert_eq!(parse_duration("0.3", ms(1000)), Ok(ms(300)));
-        assert!(parse_duration("soon", ms(1)).unwrap_err().contains("with a unit"));
-        for wrong in ["-5", "-0.5", "nan", "inf", "1e300"] {
-            assert!(parse_duration(wrong, ms(1)).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
     fn a_ring_is_drained_before_it_is_a_third_full() {
         let machine = captured_machine("bare");
         let options = RecordOptions {
@@ -338,12 +305,5 @@ mod tests {
         // Data must be written before the next flush.
         let soon = RecordOptions { flush: ms(100), ..options };
         assert_eq!(soon.drain_period(2, AtSwitch::Nothing), ms(25));
-    }
-
-    #[test]
-    fn the_tick_follows_a_short_interval() {
-        let us = Duration::from_micros(500);
-        assert_eq!(default_tick(us), us);
-        assert_eq!(default_tick(ms(10)), ms(1));
     }
 }

@@ -61,7 +61,7 @@ impl Child {
         let pipes = process.stdin.take().zip(process.stdout.take());
         let (mut input, lines) = pipes.with_context(|| format!("{label} has no pipes"))?;
         let text = serde_json::to_string(orders).context("cannot write orders as JSON")?;
-        writeln!(input, "{text}").with_context(|| format!("{label} takes no orders"))?;
+        writeln!(input, "{text}").with_context(|| format!("cannot send orders to {label}"))?;
         for pipe in [
             fcntl_getfl(&lines).and_then(|flags| fcntl_setfl(&lines, flags | OFlags::NONBLOCK)),
             fcntl_getfl(&input).and_then(|flags| fcntl_setfl(&input, flags | OFlags::NONBLOCK)),
@@ -107,7 +107,7 @@ impl Child {
         let whole: Vec<u8> = self.partial_line.drain(..=end).collect();
         let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let answers: Result<Vec<T>, _> = lines.map(serde_json::from_slice).collect();
-        answers.with_context(|| format!("{} wrote what is not understood", self.label))
+        answers.with_context(|| format!("{} wrote a line that cannot be parsed", self.label))
     }
 
     /// Waits until it has exited, for this time at most.

@@ -13,7 +13,7 @@ use super::side_sources::{RetiredCounters, SideSources};
 use super::state::{RecorderState, read_unsent_state};
 use crate::clock::mono_ns;
 use crate::count::Count;
-use crate::open::{CpuSetChange, OnlineCpus, Stopped};
+use crate::open::{CpuSetChange, OnlineCpus, PlacementHints, Stopped};
 
 /// The CPUs that were online at one time.
 #[derive(Debug)]
@@ -123,17 +123,17 @@ impl CpuChanges {
         state: &mut RecorderState<'_>,
         timer_moves: u64,
     ) -> Result<bool> {
-        let mut is_elsewhere = false;
+        let mut is_astray = false;
         for open_part in state.open_parts.oldest_first() {
-            is_elsewhere |= open_part.timeline.take_is_astray();
+            is_astray |= open_part.timeline.take_is_astray();
         }
-        let may_have_moved = is_elsewhere || self.followed_moves < timer_moves;
+        let hints = PlacementHints { is_astray, timer_moved: self.followed_moves < timer_moves };
         self.followed_moves = timer_moves;
         // The time is taken before the change: a CPU may read some of its new counters before all
         // are placed.
         let before_ns = mono_ns() as u64;
         let root = &state.common.machine.root;
-        let Some(mut change) = state.session.follow_cpus(online, root, may_have_moved)? else {
+        let Some(mut change) = state.session.follow_cpus(online, root, hints)? else {
             return Ok(false);
         };
         if !change.went_offline.is_empty() {

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{canary, monitors};
+use super::canary;
+use super::monitors::MonitorSetup;
 use crate::discover::Machine;
 use crate::plan::Plan;
 
@@ -28,7 +29,7 @@ pub fn check_options(machine: &Machine, plan: &Plan, options: OptionsToCheck) ->
         canary::check_canary(machine, plan, Path::new("."))?;
     }
     if options.monitor.is_some() {
-        monitors::check_groups(machine, plan, options.monitor)?;
+        MonitorSetup::prepare_monitors(machine, plan, options.monitor)?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use uncore_trace_common::record::{KIND_CGROUP, KIND_FILE, KIND_TASK};
 use super::open_part::OpenPart;
 use super::side_sources::{FedRecords, Preparation, SideSetup, SideSource, StopPoint};
 use super::state::RecorderState;
-use crate::assemble::{FilesReading, TimeSpan};
+use crate::assemble::FilesReading;
 use crate::clock::mono_ns;
 use crate::drain::{DrainedRecord, FileRecord, decode_record};
 use crate::open::{OpenFiles, Session};
@@ -31,8 +31,7 @@ pub(super) fn prepare_source<'a>(preparation: &Preparation<'_, 'a>) -> Option<Si
         return None;
     }
     let mut setup = SideSetup::new(|begun| {
-        let sees_holders = begun.session.sees_holders();
-        sees_holders.then(|| Box::new(FileReadings::new()) as _)
+        begun.session.sees_holders().then(|| Box::new(FileReadings::new()) as _)
     });
     setup.seed_part = enter_first_reading;
     Some(setup)
@@ -68,9 +67,9 @@ impl SideSource for FileReadings {
         }
         // A reading is compared with what was reported before its end, so all that is fed first.
         let fed_ns = state.fed_ns;
-        if let Some(files) = self.pending.take_if(|files| files.span_ns.1 <= fed_ns) {
+        if let Some(files) = self.pending.take_if(|files| files.span.end_ns <= fed_ns) {
             let events = decode_files(&files);
-            state.open_parts.feed_reading(&files_reading(files.span_ns, &events));
+            state.open_parts.feed_reading(&FilesReading { span: files.span, files: &events });
         }
         let usual = if state.session.unseen_holders().is_some() { UNFOLLOWED } else { PAUSE };
         let pause = if self.has_lost { SHORTEST } else { usual };
@@ -110,16 +109,12 @@ impl SideSource for FileReadings {
     }
 }
 
-fn files_reading((begin_ns, end_ns): (u64, u64), files: &[FileRecord]) -> FilesReading<'_> {
-    FilesReading { span: TimeSpan { begin_ns, end_ns }, files }
-}
-
 /// Enters the first reading of a part.
 fn enter_first_reading(session: &Session, open_part: &mut OpenPart) {
     match session.open_files() {
         Some(Ok(files)) => {
             let events = decode_files(&files);
-            let reading = files_reading(files.span_ns, &events);
+            let reading = FilesReading { span: files.span, files: &events };
             open_part.timeline.feed_reading(&reading, &mut open_part.sink);
         }
         Some(Err(error)) => {

@@ -30,8 +30,7 @@ impl LivePartSpace {
         if self.reserved.is_some_and(|bytes| needed <= bytes) {
             return None;
         }
-        let room = needed.saturating_add(needed / 4);
-        self.reserved = Some(room);
+        self.reserved = Some(needed.saturating_add(needed / 4));
         self.reserved
     }
 

@@ -23,7 +23,8 @@ pub struct RecorderLoad {
     late_ns: u64,
     /// The steps that have an effect, least first.
     steps: Vec<Relief>,
-    relief: Relief,
+    /// What is left out now.
+    pub relief: Relief,
     /// The delay at the last look, ns.
     behind_ns: u64,
     /// Time of the last change, ns; `None` before the first.
@@ -60,11 +61,6 @@ impl RecorderLoad {
             calm_ns: CALM_NS,
             eased_ns: None,
         }
-    }
-
-    /// What is left out now.
-    pub const fn current_relief(&self) -> Relief {
-        self.relief
     }
 
     /// Chooses what is left out from `now_ns` on; what was sent in the last `behind_ns` is not
@@ -182,6 +178,6 @@ mod tests {
         }
         // The longer time without delay is forgotten after twice that time.
         assert_eq!(eased, [5050, 16_000, 26_000, 36_000, 85_050]);
-        assert_eq!(load.current_relief(), Relief::None);
+        assert_eq!(load.relief, Relief::None);
     }
 }

@@ -60,8 +60,7 @@ pub(super) fn at_start(
     }
     if !options.no_cmdline {
         let typed = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
-        let typed = typed.collect::<Vec<_>>().join(" ");
-        pairs.insert(metadata::COMMAND_LINE.to_owned(), typed);
+        pairs.insert(metadata::COMMAND_LINE.to_owned(), typed.collect::<Vec<_>>().join(" "));
     }
     Ok(pairs)
 }
@@ -110,7 +109,7 @@ pub(super) fn note_losses(pairs: &mut BTreeMap<String, String>, ledger: &Ledger)
         to_json(&named)
     };
     pairs.insert(metadata::LOSS.to_owned(), by_name(ledger.totals())?);
-    pairs.insert(metadata::LOSS_FIRST.to_owned(), by_name(ledger.first_losses())?);
+    pairs.insert(metadata::LOSS_FIRST.to_owned(), by_name(&ledger.first_begin_ns)?);
     Ok(())
 }
 

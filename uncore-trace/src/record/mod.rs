@@ -28,12 +28,9 @@ mod state;
 mod switches;
 mod witness;
 
-pub use self::args::{
-    AtSwitch, RecordOptions, RecorderControl, Sampling, buffer_mib, default_tick, parse_duration,
-};
+pub use self::args::{AtSwitch, RecordOptions, RecorderControl, Sampling, buffer_mib};
 pub use self::dry_run_needs::{OptionsToCheck, check_options};
 pub use self::metadata::own_cpu_ns;
 pub use self::recorder::RecordingOutcome;
-pub use self::rotate::Rotate;
 pub use self::setup::{has_raw_tables, record};
 pub use self::switches::switches_per_cpu;

@@ -57,23 +57,10 @@ struct MonitorThread {
 
 /// Monitors that are not read yet.
 #[derive(Debug)]
-struct MonitorSetup {
+pub(super) struct MonitorSetup {
     reader: MonitorReader,
     window_ns: u64,
     makes_groups: bool,
-}
-
-/// Checks that groups can be made, and that they would measure what is counted.
-///
-/// # Errors
-///
-/// No groups can be made, or they would not measure what is counted.
-pub(super) fn check_groups(
-    machine: &Machine,
-    plan: &Plan,
-    max_groups: Option<usize>,
-) -> Result<()> {
-    MonitorSetup::prepare_monitors(machine, plan, max_groups).map(drop)
 }
 
 impl MonitorSetup {
@@ -83,7 +70,7 @@ impl MonitorSetup {
     /// # Errors
     ///
     /// Groups are to be made, and cannot be, or nothing would be measured.
-    fn prepare_monitors(
+    pub(super) fn prepare_monitors(
         machine: &Machine,
         plan: &Plan,
         max_groups: Option<usize>,
@@ -105,13 +92,13 @@ impl MonitorSetup {
             anyhow::anyhow!("cannot make monitoring groups: {why}; otherwise leave out --monitor")
         };
         let mut with_groups = setup.map_err(failed)?;
-        let resctrl = with_groups.reader.resctrl_tree();
+        let resctrl = &with_groups.reader.resctrl;
         if resctrl.max_groups().is_none() {
             bail!(failed("this CPU has no monitors of bandwidth (info/L3_MON)".to_owned()));
         }
         let dir = resctrl.mount_dir().join(MONITORING);
         accessat(CWD, &dir, Access::WRITE_OK, AtFlags::EACCESS)
-            .with_context(|| failed(format!("{} cannot be written: be root", dir.display())))?;
+            .with_context(|| failed(format!("{} cannot be written: run as root", dir.display())))?;
         with_groups.reader.make_groups(group_limit, tree);
         with_groups.makes_groups = true;
         Ok(Some(with_groups))
@@ -195,8 +182,7 @@ fn read_windows(
     confine::restrict_thread(&reader.thread_needs());
     loop {
         let now_ns = mono_ns() as u64;
-        let wait = Duration::from_nanos(window_ns - now_ns % window_ns);
-        match ranks.recv_timeout(wait) {
+        match ranks.recv_timeout(Duration::from_nanos(window_ns - now_ns % window_ns)) {
             Ok(tenants) => {
                 reader.rank_tenants(tenants);
                 continue;
@@ -217,11 +203,10 @@ fn read_windows(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::reader::tests::{fill, machine};
     use super::*;
     use crate::discover::resctrl::fake::FakeResctrl;
+    use crate::wait::{pace, wait_for, wait_until};
 
     const WINDOW_NS: u64 = SHORTEST_WINDOW_NS;
 
@@ -254,34 +239,35 @@ mod tests {
         set(1000);
         let machine = machine(dir.path(), 1);
         let monitors = started(&machine, &plan(WINDOW_NS, MEMORY)).unwrap();
-        // The bytes of x so far, and whether there is a new reading without any.
-        let begin = Instant::now();
-        let mut sum = 0;
-        let mut settle = || {
-            loop {
-                assert!(begin.elapsed() < Duration::from_mins(1));
-                std::thread::sleep(Duration::from_nanos(WINDOW_NS));
-                let new: Vec<u64> = monitors
-                    .take_readings()
-                    .map(|its| {
-                        let of_x = |its: &&crate::entries::Monitored| {
-                            its.cgroup.as_deref() == Some("/pods/a/x")
-                        };
-                        its.bytes.iter().find(of_x).unwrap().bytes
-                    })
-                    .collect();
-                sum += new.iter().sum::<u64>();
-                if new.last() == Some(&0) {
-                    return sum;
-                }
-            }
+        // The bytes of x in new readings, and their number.
+        let take_bytes = || {
+            let bytes_of_x = |reading: Arc<MonitorReading>| {
+                let mut all = reading.bytes.iter();
+                all.find(|monitored| monitored.cgroup.as_deref() == Some("/pods/a/x"))
+                    .unwrap()
+                    .bytes
+            };
+            let new: Vec<u64> = monitors.take_readings().map(bytes_of_x).collect();
+            (new.iter().sum::<u64>(), new.len())
         };
-        assert_eq!(settle(), 0);
+        let mut sum = 0;
+        let mut wait_for_all = || {
+            sum += take_bytes().0;
+            // One may have begun before.
+            let mut count = 0;
+            wait_until("two readings", || {
+                let (bytes, new_count) = take_bytes();
+                (sum, count) = (sum + bytes, count + new_count);
+                count >= 2
+            });
+            sum
+        };
+        assert_eq!(wait_for_all(), 0);
         for bytes in 0..50 {
             set(1000 + 7 * bytes);
-            std::thread::sleep(Duration::from_millis(1));
+            pace(Duration::from_millis(1));
         }
-        assert_eq!(settle(), 343);
+        assert_eq!(wait_for_all(), 343);
     }
 
     #[test]
@@ -308,7 +294,7 @@ mod tests {
         let memory = plan(WINDOW_NS, MEMORY);
         assert!(why(&memory).unwrap().contains("no monitors of bandwidth"));
         fake.write_file("info/L3_MON/num_rmids", "16\n");
-        assert!(why(&memory).unwrap().contains("be root"));
+        assert!(why(&memory).unwrap().contains("run as root"));
         fake.add_group("mon_groups/a", &[], "");
         assert_eq!(why(&memory), None);
         assert!(why(&plan(WINDOW_NS, "PCIe")).unwrap().contains("-p mem"));
@@ -330,29 +316,25 @@ mod tests {
             MonitorSetup::prepare_with_tree(&machine, &plan, Some(4), Box::new(fake.clone()));
         let mut monitors = ready.unwrap().and_then(MonitorSetup::start_thread).unwrap();
         monitors.rank_tenants(|| vec!["/pods/b".into()]);
-        let begin = Instant::now();
         let mut bytes = 0;
-        let measured = loop {
-            assert!(begin.elapsed() < Duration::from_mins(1));
-            std::thread::sleep(Duration::from_nanos(WINDOW_NS / 4));
+        let measured = wait_for("a measurement of /pods/b", || {
             bytes += 10;
             for group in fake.group_names() {
                 fake.write_count(&group, 0, "mbm_total_bytes", &format!("{bytes}\n"));
             }
-            let of_b = |its: Arc<MonitorReading>| {
-                let mut all = its.bytes.iter();
-                all.find(|its| its.cgroup.as_deref() == Some("/pods/b")).map(|its| its.bytes)
+            let bytes_of_b = |reading: Arc<MonitorReading>| {
+                let mut all = reading.bytes.iter();
+                let monitored =
+                    all.find(|monitored| monitored.cgroup.as_deref() == Some("/pods/b"));
+                monitored.map(|monitored| monitored.bytes)
             };
-            if let Some(bytes) = monitors.take_readings().find_map(of_b).filter(|bytes| *bytes > 0)
-            {
-                break bytes;
-            }
-        };
+            monitors.take_readings().find_map(bytes_of_b).filter(|bytes| *bytes > 0)
+        });
         assert!(measured.is_multiple_of(10) && measured <= bytes, "{measured}");
-        let own: Vec<String> =
-            fake.group_names().into_iter().filter(|its| its.contains("uncore-trace-")).collect();
-        assert_eq!(own.len(), 1);
-        assert_eq!(fake.read_tasks(&own[0]), [4]);
+        let own_groups: Vec<String> =
+            fake.group_names().into_iter().filter(|name| name.contains("uncore-trace-")).collect();
+        assert_eq!(own_groups.len(), 1);
+        assert_eq!(fake.read_tasks(&own_groups[0]), [4]);
         monitors.stop_thread();
         assert_eq!(fake.group_names(), ["", "web", "web/mon_groups/x"]);
     }

@@ -268,7 +268,6 @@ impl OpenPart {
         let end = PartEnd { clock, timer, complete, own_cpu_ns };
         metadata::at_end(&mut self.pairs, &self.timeline, &end)?;
         self.sink.finish_rows(&mut self.writer)?;
-        let lost = self.timeline.ledger.totals().clone();
-        Ok((self.writer.start_finishing(self.pairs)?, lost))
+        Ok((self.writer.start_finishing(self.pairs)?, self.timeline.ledger.totals().clone()))
     }
 }

@@ -72,7 +72,7 @@ impl OpenParts {
 
     /// What the thread needs that creates and removes parts.
     pub(super) fn rotation_needs(&self) -> ThreadNeeds {
-        self.rotation.as_ref().map(Rotation::series_needs).unwrap_or_default()
+        self.rotation.as_ref().map(|rotation| rotation.series.access_needs()).unwrap_or_default()
     }
 
     /// The parts that take records, oldest first.
@@ -120,11 +120,6 @@ impl OpenParts {
     pub(super) fn part_of_end(&mut self, end_ns: i64) -> &mut OpenPart {
         let is_next = |next_part: &&mut OpenPart| (next_part.start_ns as i64) < end_ns;
         self.next_part.as_mut().filter(is_next).unwrap_or(&mut self.live)
-    }
-
-    /// Makes the rows so far survive a kill.
-    pub(super) fn seal_live_part(&mut self, sources: &mut SideSources<'_>) -> Result<()> {
-        self.live.seal_rows(sources)
     }
 
     /// Starts the next part when the live one has reached its time or size, and ends the live one

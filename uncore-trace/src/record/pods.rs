@@ -25,6 +25,7 @@ use crate::identity::assignments::{cdi_trees, list_assignments};
 use crate::identity::kubelet::{Kubelet, connect_kubelet, socket};
 use crate::open::Session;
 use crate::schema::loss::Cause;
+use crate::signals::event_loop;
 
 /// Time between two questions.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -77,11 +78,7 @@ impl PodSetup {
         let reads = ["proc", "sys"].map(|tree| root.join(tree)).into_iter();
         let reads = reads.chain(cdi_trees(&root)).collect();
         confine::restrict_thread(&ThreadNeeds { reads, ..ThreadNeeds::default() });
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-            .context("cannot start the event loop")?;
+        let runtime = event_loop()?;
         runtime.block_on(async {
             let asking = async {
                 let kubelet = Kubelet::new(stream).await?;
@@ -118,7 +115,7 @@ fn send_failure(sender: &Sender<AssignmentReading>, error: &anyhow::Error) {
 }
 
 fn not_asked(error: &anyhow::Error) -> String {
-    format!("the kubelet is not asked which devices pods have: {error:#}")
+    format!("cannot get the devices of pods from the kubelet: {error:#}")
 }
 
 /// A kubelet that is asked; the thread ends when this is dropped.

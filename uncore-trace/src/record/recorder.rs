@@ -60,8 +60,7 @@ impl RecorderLoop<'_> {
         let progress = ProgressLine::new(options.quiet);
         let mut ticks = interval(self.drain_period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let forever = Duration::from_secs(u64::from(u32::MAX));
-        let over = sleep(options.duration.unwrap_or(forever));
+        let over = sleep(options.duration.unwrap_or(Duration::from_secs(u64::from(u32::MAX))));
         tokio::pin!(over);
         loop {
             tokio::select! {
@@ -205,10 +204,9 @@ impl RecorderLoop<'_> {
         let is_waiting = self.state.open_parts.live.timeline.is_waiting();
         let waiting = if is_waiting { options.lag } else { Duration::ZERO };
         let lag = margin + Duration::from_nanos(SETTLE_NS) + options.interval + waiting;
-        let due = options.flush.saturating_sub(lag).max(options.flush / 4);
-        if self.sealed_at.elapsed() >= due {
+        if self.sealed_at.elapsed() >= options.flush.saturating_sub(lag).max(options.flush / 4) {
             self.sealed_at = Instant::now();
-            self.state.open_parts.seal_live_part(&mut self.sources)?;
+            self.state.open_parts.live.seal_rows(&mut self.sources)?;
         }
         Ok(())
     }

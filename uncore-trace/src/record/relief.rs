@@ -47,7 +47,7 @@ impl ReliefControl {
                 );
             }
         }
-        state.common.relief = self.load.current_relief();
+        state.common.relief = self.load.relief;
         for open_part in state.open_parts.oldest_first() {
             open_part.timeline.set_relief(state.common.relief);
         }

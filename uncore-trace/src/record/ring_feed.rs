@@ -160,8 +160,7 @@ impl RingFeed {
             (new_drops.timer, Cause::TimerStopped),
         ] {
             if count > 0 {
-                let ledger = state.open_parts.ledger_at(now_ns);
-                ledger.add_loss(cause, now_ns, 0, None, None, count);
+                state.open_parts.ledger_at(now_ns).add_loss(cause, now_ns, 0, None, None, count);
             }
         }
         for (count, description) in [

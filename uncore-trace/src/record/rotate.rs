@@ -1,60 +1,21 @@
 //! When a part of a recording ends, and which parts are kept.
 
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 
-use super::args::{RecordOptions, RecorderControl, parse_duration};
-use crate::confine::ThreadNeeds;
-use crate::tables::series::{PartSeries, is_size, parse_size};
+use super::args::{RecordOptions, RecorderControl};
+use crate::tables::series::{PartSeries, Rotate};
 use crate::tables::writer::RecordingTarget;
-
-/// The shortest length of a part. Attribution learns anew in each part.
-const SHORTEST: Duration = Duration::from_secs(1);
-
-/// The smallest size of a part. The files of a dataset without rows take 60 KB.
-const SMALLEST: u64 = 1 << 20;
 
 /// How long to wait before the next try, if a part could not be created.
 const RETRY: Duration = Duration::from_secs(5);
-
-/// When a part ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rotate {
-    /// After this time.
-    After(Duration),
-    /// When this many bytes of it are on disk.
-    Bytes(u64),
-}
-
-impl FromStr for Rotate {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if is_size(text) {
-            let size = parse_size(text)?;
-            if size < SMALLEST {
-                return Err("choose at least 1MiB".to_owned());
-            }
-            return Ok(Self::Bytes(size));
-        }
-        if text.ends_with('M') || text.ends_with('G') {
-            return Err("write a size with its unit, 256MiB, or a time, 1h".to_owned());
-        }
-        let time = parse_duration(text, Duration::from_secs(1))?;
-        if time < SHORTEST {
-            return Err("choose at least 1s".to_owned());
-        }
-        Ok(Self::After(time))
-    }
-}
 
 /// The parts of a rotated recording.
 #[derive(Debug)]
 pub(super) struct Rotation {
     rotate: Rotate,
-    series: PartSeries,
+    pub(super) series: PartSeries,
     /// Whether the warning that a part cannot be removed was given.
     warned: bool,
     /// Whether a part was asked to end early.
@@ -80,11 +41,6 @@ impl Rotation {
         Ok(Some((rotation, first_target)))
     }
 
-    /// What creating and removing parts needs.
-    pub(super) fn series_needs(&self) -> ThreadNeeds {
-        self.series.access_needs()
-    }
-
     /// Whether a part that began at `begin` and has `sealed_bytes` on disk must end.
     pub(super) fn is_due(
         &mut self,
@@ -107,11 +63,11 @@ impl Rotation {
     /// anyway, the oldest one is removed to make space. The next try is after [`RETRY`].
     pub(super) fn wait_after_error(&mut self, error: &Error) {
         if let Err(error) = self.series.make_room() {
-            log::debug!("no room can be made: {error:#}");
+            log::debug!("cannot free space for the next part: {error:#}");
         }
         if self.waits_until.is_none() {
             log::warn!(
-                "the next part cannot be made, the recording goes on in this one: {error:#}"
+                "cannot begin the next part, so the recording goes on in this part: {error:#}"
             );
         }
         self.waits_until = Some(Instant::now() + RETRY);
@@ -133,7 +89,7 @@ impl Rotation {
             && !self.warned
         {
             self.warned = true;
-            log::warn!("an old part cannot be removed, the recording goes on: {error:#}");
+            log::warn!("cannot remove an old part; the recording goes on: {error:#}");
         }
     }
 }
@@ -166,23 +122,5 @@ mod tests {
         rotation.next_target();
         rotation.note_next();
         assert!(!rotation.is_due(begin, 0, &control));
-    }
-
-    #[test]
-    fn a_part_has_a_time_or_a_size() {
-        let of = |text: &str| text.parse::<Rotate>();
-        assert_eq!(of("1h"), Ok(Rotate::After(Duration::from_hours(1))));
-        assert_eq!(of("90"), Ok(Rotate::After(Duration::from_secs(90))));
-        assert_eq!(of("256MiB"), Ok(Rotate::Bytes(256 << 20)));
-        for (wrong, says) in [
-            ("256M", "with its unit"),
-            ("10ms", "at least 1s"),
-            ("4KiB", "at least 1MiB"),
-            ("soon", "with a unit"),
-            ("xB", "no size"),
-        ] {
-            let error = of(wrong).unwrap_err();
-            assert!(error.contains(says), "{wrong}: {error}");
-        }
     }
 }

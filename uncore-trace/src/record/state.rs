@@ -30,8 +30,7 @@ impl RecorderState<'_> {
     /// Reads the statistics of disks and interfaces, if they are counted.
     pub(super) fn read_statistics(&mut self, now_ns: u64) {
         if !self.session.statistics().is_empty() {
-            let sampled = self.session.statistics().read(now_ns);
-            self.open_parts.feed_reading(&sampled);
+            self.open_parts.feed_reading(&self.session.statistics().read(now_ns));
         }
     }
 

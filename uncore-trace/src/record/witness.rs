@@ -133,9 +133,8 @@ impl<'a> WitnessWatch<'a> {
             }
         }
         if self.backlog.note_drain(drained_readings, fed) {
-            let counter_ids = self.remaining.values().copied().collect();
             self.mark_to_drop(
-                counter_ids,
+                self.remaining.values().copied().collect(),
                 "the recorder cannot drain its readings as fast as they come",
             );
         }
@@ -162,7 +161,8 @@ impl<'a> WitnessWatch<'a> {
         let ids: Vec<u32> = self.remaining.values().copied().collect();
         let shared = self.multiplexing.find_multiplexed(session.counts_of(&ids));
         if !shared.is_empty() {
-            let why = "the core PMU counts it only a part of the time: others use its counters too";
+            let why = "the core PMU counts it only for a part of the time, because other programs \
+                       use its counters too";
             self.mark_to_drop(shared, why);
         } else if let Some((cpus, why)) = self.cost.find_costly_cpus(now_ns, self.budget) {
             let ids = self.remaining.iter().filter(|(cpu, _)| cpus.contains(**cpu));
@@ -203,7 +203,8 @@ impl SideSource for WitnessWatch<'_> {
     fn find_retired(&mut self, session: &mut Session) -> Option<RetiredCounters> {
         let dropped = self.check_budget(session, mono_ns() as u64)?;
         log::warn!(
-            "the witness of {} CPUs is read no longer: {}; counts are divided without it from here",
+            "the witness of {} CPUs is no longer read: {}; from now on counts are divided without \
+             it",
             dropped.counter_ids.len(),
             dropped.why
         );

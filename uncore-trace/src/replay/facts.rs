@@ -44,8 +44,7 @@ pub(super) struct RecordedFacts {
 impl RecordedFacts {
     /// Reads the facts.
     pub(super) fn read_facts(recording: &Recording, overrides: Overrides) -> Result<Self> {
-        let table = recording.open_table(&runtime::TABLE)?;
-        let mut pairs = table.metadata_pairs().clone();
+        let mut pairs = recording.open_table(&runtime::TABLE)?.metadata_pairs().clone();
         // The new table gets all columns of the recorded one, so that it can replace it.
         let timeline = recording.open_table(&fabric::TABLE)?;
         if let Some(tables) = timeline.metadata_pairs().get(metadata::TABLES) {
@@ -69,8 +68,10 @@ impl RecordedFacts {
         let lag_ns = overrides.lag_ns.or(recorded_lag).unwrap_or(LAG_NS);
         pairs.insert(metadata::LAG_NS.to_owned(), lag_ns.to_string());
         let recorded_share = pairs.get(metadata::MIN_SHARE).map(|text| text.parse());
-        let recorded =
-            recorded_share.transpose().context("the metadata has a min_share that is no number")?;
+        let recorded = recorded_share.transpose().context(
+            "the metadata has a min_share that is not a \
+                                                number",
+        )?;
         // Recordings without it have a row for each process.
         let min_share = overrides.min_share.or(recorded).unwrap_or(0.0);
         pairs.insert(metadata::MIN_SHARE.to_owned(), min_share.to_string());

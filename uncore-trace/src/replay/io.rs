@@ -49,12 +49,8 @@ struct IoRow {
 impl StoredIo {
     /// Opens the table.
     pub(super) fn open_table(recording: &Recording) -> Result<Self> {
-        let has_table = recording.list_tables().iter().any(|table| table.name == io::TABLE.name);
-        let scan = if has_table {
-            Some(recording.open_table(&io::TABLE)?.scan_columns(&COLUMNS)?)
-        } else {
-            None
-        };
+        let table = recording.find_table(&io::TABLE)?;
+        let scan = table.map(|table| table.scan_columns(&COLUMNS)).transpose()?;
         Ok(Self { rows: scan.map(|scan| TableRows::new(scan, decode_io)), devices: HashMap::new() })
     }
 
@@ -66,9 +62,8 @@ impl StoredIo {
         while let Some(row) = rows.next_if(|row| row.tick_end_ns <= tick_end_ns)? {
             let IoRow { device, direction, owner, bytes, requests, .. } = row;
             let device = self.devices.entry(device).or_insert_with_key(|name| name.as_str().into());
-            let device = Rc::clone(device);
             log.log_entry(LogEntry::Moved(&DeviceTransfer {
-                device,
+                device: Rc::clone(device),
                 direction,
                 owner,
                 bytes,

@@ -28,7 +28,8 @@ use self::io::StoredIo;
 use self::readings::StoredReadings;
 use self::rows::StoredEntries;
 use self::time::StoredTimes;
-use crate::attribute::{Attributor, Choice, Effort, RecordingFacts};
+use crate::attribute::{Attributor, Effort, RecordingFacts};
+use crate::choice::MethodChoice;
 use crate::entries::{LogConsumer as _, LogEntry};
 use crate::schema::{fabric, metadata};
 use crate::tables::manifest::Manifest;
@@ -43,7 +44,7 @@ const ROWS: usize = 8192;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overrides {
     /// Method of attribution.
-    pub method: Option<Choice>,
+    pub method: Option<MethodChoice>,
     /// Length of a window, ns.
     pub interval_ns: Option<u64>,
     /// Lag, ns: how long a window waits for later entries.
@@ -79,7 +80,8 @@ pub fn attribute(
     let wrong_tables = Manifest::read_dataset(recording)?.map(|list| list.find_problems(recording));
     if let Some(wrong) = wrong_tables.as_deref().and_then(<[String]>::first) {
         bail!(
-            "{} is not as it was recorded: {wrong}; put its own table back, or record again",
+            "{} has changed since it was recorded: {wrong}; restore the original table, or record \
+             again",
             recording.recording_path().display()
         );
     }
@@ -88,7 +90,7 @@ pub fn attribute(
         recording.open_table(def)?.require_sound()?;
     }
     let mut facts = RecordedFacts::read_facts(recording, overrides)?;
-    if facts.methods.choice == Choice::Misses && !facts.plan.has_misses() {
+    if facts.methods.choice == MethodChoice::Misses && !facts.plan.has_misses() {
         bail!(
             "{} has no counts of misses: choose another --method, or record with --method misses",
             recording.recording_path().display()
@@ -193,9 +195,9 @@ fn metadata_json<T: serde::de::DeserializeOwned>(
 }
 
 /// The method of the recording; `residency` if the metadata have none.
-fn recorded_method(pairs: &BTreeMap<String, String>) -> Choice {
+fn recorded_method(pairs: &BTreeMap<String, String>) -> MethodChoice {
     let name = pairs.get(metadata::METHOD);
-    name.and_then(|name| Choice::from_name(name)).unwrap_or(Choice::Residency)
+    name.and_then(|name| MethodChoice::from_name(name)).unwrap_or(MethodChoice::Residency)
 }
 
 #[cfg(test)]

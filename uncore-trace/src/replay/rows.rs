@@ -65,12 +65,9 @@ impl<T> StoredEntries<T> {
         recording: &Recording,
         (table, columns, decode, entry): TableForm<T>,
     ) -> Result<Self> {
-        let is_there =
-            recording.list_tables().iter().any(|stored_table| stored_table.name == table.name);
-        let open = || {
-            anyhow::Ok(TableRows::new(recording.open_table(table)?.scan_columns(columns)?, decode))
-        };
-        Ok(Self { rows: is_there.then(open).transpose()?, entry })
+        let table = recording.find_table(table)?;
+        let scan = table.map(|table| table.scan_columns(columns)).transpose()?;
+        Ok(Self { rows: scan.map(|scan| TableRows::new(scan, decode)), entry })
     }
 
     /// Adds the rows of ticks up to the one that ends at `tick_end_ns`.

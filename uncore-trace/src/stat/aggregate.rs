@@ -151,8 +151,7 @@ fn event_label(counter: &Counter, pmu: &str, plan: &Plan) -> String {
             .iter()
             .any(|candidate| candidate.event == *event && candidate.pmu != counter.pmu)
     };
-    let named = !event.contains('=');
-    let bare = (counter.family == "software" && named)
+    let bare = (counter.family == "software" && !event.contains('='))
         || (GENERIC.contains(&counter.attr_type) && counter.per_cpu && !elsewhere());
     match (bare, filter.is_empty()) {
         (true, true) => event.clone(),

@@ -71,8 +71,7 @@ impl<'a> CgroupRows<'a> {
     }
 
     fn event_rows(&self) -> Vec<StatRow> {
-        let lines = self.table.lines.iter();
-        lines.flat_map(|line| self.line_rows(line)).collect()
+        self.table.lines.iter().flat_map(|line| self.line_rows(line)).collect()
     }
 
     /// The rows of one line, one for each part.
@@ -117,7 +116,7 @@ impl<'a> CgroupRows<'a> {
         let has_row = |name: &&str| {
             *name == OTHER || opened_sums.iter().any(|sums| sums.part_sum(name).value != 0.0)
         };
-        let named = self.sums.named_cgroups().iter().map(String::as_str);
+        let named = self.sums.named.iter().map(String::as_str);
         named
             .chain(outside_part_names().into_iter().filter(has_row))
             .chain(self.whole_label())
@@ -138,13 +137,8 @@ impl<'a> CgroupRows<'a> {
         let clock = |id: u32| plan.counters.get(id as usize).is_some_and(is_clock);
         let mut rows = Vec::new();
         for line in &self.table.metrics {
-            for name in self
-                .sums
-                .named_cgroups()
-                .iter()
-                .map(String::as_str)
-                .chain([OTHER])
-                .chain(self.whole_label())
+            for name in
+                self.sums.named.iter().map(String::as_str).chain([OTHER]).chain(self.whole_label())
             {
                 let count = |id: u32| {
                     let sums = self.counter_sums(id).filter(|sums| sums.counted)?;

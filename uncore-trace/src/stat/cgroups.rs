@@ -97,8 +97,7 @@ fn find_cgroups(mount: &Path, paths: &BTreeSet<String>, word: &str) -> Result<Ve
 /// The path of a cgroup that was typed by name, or by its directory.
 fn path_of(mount: &Path, word: &str) -> String {
     let inside = Path::new(word).strip_prefix(mount).ok();
-    let inside = inside.and_then(Path::to_str).unwrap_or(word);
-    format!("/{}", inside.trim_matches('/'))
+    format!("/{}", inside.and_then(Path::to_str).unwrap_or(word).trim_matches('/'))
 }
 
 /// The cgroups that are most similar to `typed`, by their path or their last name, and where all

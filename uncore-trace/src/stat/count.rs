@@ -163,8 +163,7 @@ impl CounterMeter {
             true => Tally::Counted(current.count_since(*earlier)),
             false => Tally::NotSupported,
         };
-        let counted = self.last_reading.counted.saturating_sub(start.counted);
-        let counted_ns = counted.as_nanos() as u64;
+        let counted_ns = self.last_reading.counted.saturating_sub(start.counted).as_nanos() as u64;
         Lap { tallies: pairs.map(tally).collect(), counted_ns, used: None }
     }
 

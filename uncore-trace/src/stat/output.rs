@@ -135,13 +135,12 @@ impl StatOutput {
                     created => created.map(|_| true).with_context(context)?,
                 };
                 let file = open_existing(path, append).with_context(context)?;
-                let titled = style.format != Format::Json;
                 OutputTarget::File {
                     path: path.to_owned(),
                     file,
                     append,
                     was_created: is_new,
-                    titled,
+                    titled: style.format != Format::Json,
                 }
             }
         };
@@ -172,8 +171,7 @@ impl StatOutput {
     pub fn print_summary(&mut self, rows: &[StatRow]) -> Result<()> {
         let is_csv = matches!(self.style.format, Format::Csv(_));
         let when = if is_csv && self.style.bare { RowPeriod::Whole } else { RowPeriod::Summary };
-        let shown = self.format_rows(rows, when)?;
-        self.write(&shown)
+        self.write(&self.format_rows(rows, when)?)
     }
 
     /// Prints the rows of a measurement without intervals; the text format adds what was measured,
@@ -274,16 +272,16 @@ fn elapsed_lines(ending: &Ending) -> String {
         if ending.runs > 1 {
             format!(
                 "{:>18.9} +- {:.9} seconds {label}  ( +-{:>6.2}% )\n",
-                stats.mean(),
+                stats.mean,
                 stats.standard_error(),
                 stats.percent_error()
             )
         } else {
-            format!("{:>18.9} seconds {label}\n", stats.mean())
+            format!("{:>18.9} seconds {label}\n", stats.mean)
         }
     };
     let mut text = time(&ending.seconds, "time elapsed");
-    let (counted, seconds) = (ending.counted.mean(), ending.seconds.mean());
+    let (counted, seconds) = (ending.counted.mean, ending.seconds.mean);
     if counted < 0.95 * seconds && counted < seconds - START {
         text.push_str(&time(&ending.counted, "counted"));
     }
@@ -298,7 +296,7 @@ fn elapsed_lines(ending: &Ending) -> String {
 /// The length of each run, its difference from the mean, and a bar: one `#`, and one more for each
 /// 5 % of difference (`print_table`, `tools/perf/util/stat-display.c`, Linux 7.2).
 fn run_table(ending: &Ending) -> String {
-    let mean = ending.seconds.mean();
+    let mean = ending.seconds.mean;
     let line = |&run: &f64| {
         let off = run - mean;
         let bar = if run > 0.0 { (100.0 * (off / run).abs() / 5.0) as usize } else { 0 };

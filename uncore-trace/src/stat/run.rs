@@ -174,8 +174,8 @@ impl Runner<'_> {
         let cpus = newly_absent(self.table.plan, lap, &mut self.absent);
         if !cpus.is_empty() {
             log::warn!(
-                "the counters read on CPU {cpus} were not there all the time (did it go \
-                 offline?): their counts are too low"
+                "the counters read on CPU {cpus} did not count all the time (did it go offline?): \
+                 their counts are too low"
             );
         }
     }
@@ -188,7 +188,7 @@ impl Runner<'_> {
         }
         let mut ran = self.measure_run().await?;
         release_command(self.workload, self.signals, self.options.timeout).await?;
-        ran.total.used = self.workload.used_time();
+        ran.total.used = self.workload.used;
         // What was counted is not lost.
         if let Err(error) = run_hook("--post", post.as_deref()).await {
             log::warn!("{error:#}");

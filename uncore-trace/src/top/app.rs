@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::save::Saver;
-use super::{TopOptions, draw, duration_ns};
+use super::{TopOptions, duration_ns};
+use crate::clock::TimeSpan;
 use crate::schema::{fabric, runtime};
 use crate::tables::writer::TablePiece;
 use crate::text::escape_json;
@@ -56,7 +57,7 @@ pub(super) enum PlayRequest {
 #[derive(Debug, Clone, Copy)]
 struct PlayedRecording {
     /// Begin and end, `CLOCK_MONOTONIC`, ns.
-    span_ns: (i64, i64),
+    span: TimeSpan<i64>,
     is_stopped: bool,
     has_ended: bool,
     request: Option<PlayRequest>,
@@ -101,7 +102,7 @@ pub(super) struct App {
     pub(super) notice: Option<String>,
     /// The result of the last key, in one line.
     pub(super) message: Option<String>,
-    has_quit: bool,
+    pub(super) has_quit: bool,
 }
 
 impl App {
@@ -129,9 +130,9 @@ impl App {
     }
 
     /// Notes that a recording is played, between these times.
-    pub(super) const fn set_played(&mut self, span_ns: (i64, i64)) {
+    pub(super) const fn set_played(&mut self, span: TimeSpan<i64>) {
         self.played =
-            Some(PlayedRecording { span_ns, is_stopped: false, has_ended: false, request: None });
+            Some(PlayedRecording { span, is_stopped: false, has_ended: false, request: None });
     }
 
     /// Adds a piece of the recording. Returns whether a frame became complete.
@@ -182,11 +183,6 @@ impl App {
         })
     }
 
-    /// The screen as text, `width` columns wide.
-    pub(super) fn screen_text(&self, width: usize) -> String {
-        draw::list_text(self, width)
-    }
-
     /// The screen as a line of JSON.
     pub(super) fn screen_json(&self) -> Result<String> {
         let json = serde_json::to_string(&self.current_screen())
@@ -227,9 +223,9 @@ impl App {
         }
     }
 
-    /// Begin and end of the recording that is played, `CLOCK_MONOTONIC`, ns.
-    pub(super) fn played_ns(&self) -> Option<(i64, i64)> {
-        self.played.map(|played| played.span_ns)
+    /// The time of the recording that is played, `CLOCK_MONOTONIC`.
+    pub(super) fn played_span(&self) -> Option<TimeSpan<i64>> {
+        self.played.map(|played| played.span)
     }
 
     /// Shows the next frame of a recording or the one before, and stops there.
@@ -238,10 +234,6 @@ impl App {
             Some(played) => (played.is_stopped, played.request) = (true, Some(request)),
             None => self.message = Some("Left and Right are for a recording: top FILE".to_owned()),
         }
-    }
-
-    pub(super) const fn has_quit(&self) -> bool {
-        self.has_quit
     }
 
     pub(super) const fn quit(&mut self) {
@@ -309,8 +301,7 @@ impl App {
             self.leave_processes();
             return;
         }
-        let screen = self.shown_screen();
-        match screen.owners.get(self.owner_index) {
+        match self.shown_screen().owners.get(self.owner_index) {
             Some(line) if line.owner == "task" && self.grouping() != GroupBy::Pid => {
                 self.opened_owner = Some(OpenedOwner {
                     grouping: self.grouping(),

@@ -12,6 +12,7 @@ use jiff::tz::TimeZone;
 use self::lists::{link_lines, owner_lines};
 use super::app::{App, KeyMode, OpenedOwner};
 use super::keys::HELP;
+use crate::clock::TimeSpan;
 use crate::held_messages;
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::printable;
@@ -122,7 +123,7 @@ fn screen_lines(app: &App, width: usize, height: usize) -> Vec<Vec<StyledText>> 
 fn head_line(app: &App, screen: &LiveScreen, width: usize) -> Vec<StyledText> {
     let length = units::human(app.frame_ns() as f64, "ns");
     let mut text = format!("uncore-trace top  {}  ", printable(app.host_name()));
-    if let Some((begin_ns, end_ns)) = app.played_ns() {
+    if let Some(TimeSpan { begin_ns, end_ns }) = app.played_span() {
         let second = |ns: i64| format!("{:.1}", (ns - begin_ns) as f64 / 1e9);
         let time = screen.time.map(|time| time.to_zoned(TimeZone::system()));
         text += &time.map_or_else(String::new, |time| time.strftime("%H:%M:%S  ").to_string());
@@ -189,7 +190,7 @@ fn key_line(app: &App, width: usize) -> Vec<StyledText> {
         ("/", "find".to_owned()),
         ("s", printable(&sort).into_owned()),
         ("p", "pause".to_owned()),
-        if app.played_ns().is_some() {
+        if app.played_span().is_some() {
             ("Left Right", "step".to_owned())
         } else {
             ("r", "record".to_owned())

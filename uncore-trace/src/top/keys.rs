@@ -15,7 +15,7 @@ pub(super) const HELP: [(&str, &str); 17] = [
     ("p or Space", "pause, and go on"),
     ("Left Right", "in a recording: one update back, or on"),
     ("+ -", "a longer or shorter time between updates"),
-    ("r", "record what is watched to a file; r ends it"),
+    ("r", "record these counters to a file; r ends it"),
     ("? or h", "this help"),
     ("q or Ctrl-C", "quit"),
     ("of peak", "rate in percent of what the link can carry"),

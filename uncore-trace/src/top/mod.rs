@@ -31,7 +31,7 @@ use crate::discover::Machine;
 use crate::plan::Plan;
 use crate::record;
 use crate::schema::{fabric, runtime};
-use crate::signals::Signals;
+use crate::signals::{Signals, event_loop};
 use crate::tables::reader::Recording;
 use crate::tables::writer::{PieceChannel, RecordingTarget, TablePiece};
 use crate::view::key::GroupBy;
@@ -165,7 +165,7 @@ pub fn play_recording(
         options,
     );
     let player = Player::new(recording, span)?;
-    app.set_played(player.span_ns());
+    app.set_played(player.played_span());
     app.add_piece(player.metadata_piece()?)?;
     // It is closed when a signal arrives.
     let (sender, pieces) = mpsc::sync_channel(PIECES);
@@ -188,13 +188,6 @@ pub fn play_recording(
         join_display(show)?;
         asked
     })
-}
-
-fn event_loop() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the event loop")
 }
 
 fn join_display(show: std::thread::ScopedJoinHandle<'_, Result<bool>>) -> Result<bool> {
@@ -279,7 +272,7 @@ fn show_until_quit(
     let mut terminal = Terminal::enter()?;
     terminal.draw(&app)?;
     let mut drawn = Instant::now();
-    while !app.has_quit() {
+    while !app.has_quit {
         let mut is_new = Terminal::handle_keys(&mut app, KEY_WAIT)?;
         is_new |= source.handle_arrived(&mut app)?;
         // The clock in the head line must advance even without new rows.
@@ -327,7 +320,7 @@ fn write_stdout(text: &str) -> Result<()> {
 impl ScreenFormat {
     fn render(self, app: &App) -> Result<String> {
         match self {
-            Self::Text { width } => Ok(app.screen_text(width)),
+            Self::Text { width } => Ok(draw::list_text(app, width)),
             Self::Json => app.screen_json(),
         }
     }

@@ -9,6 +9,7 @@ use anyhow::Result;
 use arrow::array::RecordBatch;
 
 use super::app::{App, PlayRequest};
+use crate::clock::TimeSpan;
 use crate::schema::columns::i64_column;
 use crate::schema::{TableDef, fabric, runtime};
 use crate::tables::reader::{Recording, TableScan};
@@ -40,9 +41,9 @@ impl<'a> Player<'a> {
         Ok(player)
     }
 
-    /// Begin and end of what is played, `CLOCK_MONOTONIC`, ns.
-    pub(super) fn span_ns(&self) -> (i64, i64) {
-        (self.span.begin_ns, self.span.end_ns)
+    /// The time that is played, `CLOCK_MONOTONIC`.
+    pub(super) fn played_span(&self) -> TimeSpan<i64> {
+        TimeSpan::new(self.span.begin_ns, self.span.end_ns)
     }
 
     /// The metadata of the recording.
@@ -55,8 +56,7 @@ impl<'a> Player<'a> {
     /// Advances if a frame has been shown for its length, and does what a key asked for. Returns
     /// whether the screen changed.
     pub(super) fn advance_if_due(&mut self, app: &mut App) -> Result<bool> {
-        let shown_frame = app.live.last_frame_ns();
-        match (app.take_request(), shown_frame) {
+        match (app.take_request(), app.live.last_frame_ns()) {
             (Some(PlayRequest::NextFrame), _) => self.next(app),
             (Some(PlayRequest::PreviousFrame), Some((begin_ns, _)))
                 if begin_ns > self.span.begin_ns =>
@@ -125,9 +125,7 @@ impl<'a> Player<'a> {
     fn open_tables(&mut self, wanted: RangeInclusive<i64>) -> Result<()> {
         let open_rows =
             |def: &'static TableDef, columns: &[&str]| -> Result<Option<UnplayedRows>> {
-                if wanted.is_empty()
-                    || !self.recording.list_tables().iter().any(|listed| listed.name == def.name)
-                {
+                if wanted.is_empty() || !self.recording.has_table(def) {
                     return Ok(None);
                 }
                 let table = self.recording.open_table(def)?;

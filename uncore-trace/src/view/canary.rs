@@ -56,8 +56,7 @@ pub fn read_credits(recording: &Recording) -> Result<Option<Vec<CanaryCredit>>> 
     let links = Links::from_recording(recording)?;
     let question =
         UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
-    let usage = usage(recording, &question)?;
-    Ok(Some(compare_credits(&canary, &links, &usage)))
+    Ok(Some(compare_credits(&canary, &links, &usage(recording, &question)?)))
 }
 
 fn compare_credits(canary: &CanarySummary, links: &Links, usage: &Usage) -> Vec<CanaryCredit> {

@@ -91,15 +91,11 @@ impl CounterSums {
 
     /// Length of all windows, ns.
     pub fn enabled_ns(&self) -> f64 {
-        self.time.whole_time().all_ns
+        self.time.whole.all_ns
     }
 
     fn scale_factor(&self) -> f64 {
-        self.time
-            .whole_time()
-            .known_fraction()
-            .filter(|fraction| *fraction > 0.0)
-            .map_or(1.0, f64::recip)
+        self.time.whole.known_fraction().filter(|fraction| *fraction > 0.0).map_or(1.0, f64::recip)
     }
 
     /// The total of all parts.
@@ -111,7 +107,8 @@ impl CounterSums {
 /// Sums rows by counter and part.
 #[derive(Debug)]
 pub struct ByCgroup<'a> {
-    named: &'a [String],
+    /// The named cgroups.
+    pub named: &'a [String],
     /// By counter.
     sums: Vec<CounterSums>,
 }
@@ -120,11 +117,6 @@ impl<'a> ByCgroup<'a> {
     /// No rows yet, for this number of counters and the cgroups `named`.
     pub fn new(named: &'a [String], counters: usize) -> Self {
         Self { named, sums: vec![CounterSums::default(); counters] }
-    }
-
-    /// The named cgroups.
-    pub const fn named_cgroups(&self) -> &'a [String] {
-        self.named
     }
 
     /// Whether a named cgroup is below another: its counts are then in two parts.

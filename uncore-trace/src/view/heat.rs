@@ -12,28 +12,23 @@ pub const STEPS: usize = 32;
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
     begin_ns: i64,
-    step_ns: f64,
+    /// Length of a step, ns.
+    pub step_ns: f64,
 }
 
 impl Scale {
     /// Divides the time between two moments, `CLOCK_MONOTONIC`, ns.
     pub fn new(begin_ns: i64, end_ns: i64) -> Self {
-        let length = end_ns.saturating_sub(begin_ns).max(1);
-        Self { begin_ns, step_ns: length as f64 / STEPS as f64 }
+        Self { begin_ns, step_ns: end_ns.saturating_sub(begin_ns).max(1) as f64 / STEPS as f64 }
     }
 
-    /// Length of a step, ns.
-    pub const fn step_ns(&self) -> f64 {
-        self.step_ns
-    }
-
-    /// Begin and end of a window in steps, each from 0 to [`STEPS`].
-    pub fn step_positions(&self, end_ns: i64, window_ns: i64) -> (f64, f64) {
+    /// A window in steps.
+    pub fn step_positions(&self, end_ns: i64, window_ns: i64) -> StepRange {
         let position_of = |ns: i64| {
-            let elapsed_ns = ns.saturating_sub(self.begin_ns) as f64;
-            (elapsed_ns / self.step_ns).clamp(0.0, STEPS as f64)
+            ((ns.saturating_sub(self.begin_ns) as f64) / self.step_ns).clamp(0.0, STEPS as f64)
         };
-        (position_of(end_ns.saturating_sub(window_ns)), position_of(end_ns))
+        let begin = position_of(end_ns.saturating_sub(window_ns));
+        StepRange { begin, end: position_of(end_ns) }
     }
 }
 
@@ -47,16 +42,24 @@ impl TimeSteps for Scale {
     }
 }
 
-/// The step that both positions are in, if it is one.
-pub fn single_step(positions: (f64, f64)) -> Option<usize> {
+/// A time in steps, each end from 0 to [`STEPS`].
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct StepRange {
+    begin: f64,
+    end: f64,
+}
+
+/// The step that has the whole range, if it is one.
+pub fn single_step(range: StepRange) -> Option<usize> {
     let mut step_and_count = (0, 0);
-    split_by_step(positions, |step, _| step_and_count = (step, step_and_count.1 + 1));
+    split_by_step(range, |step, _| step_and_count = (step, step_and_count.1 + 1));
     (step_and_count.1 == 1).then_some(step_and_count.0)
 }
 
-/// Passes each step between two positions to `pass_step`, with its fraction of that time.
+/// Passes each step of a range to `pass_step`, with its fraction of that time.
 #[inline]
-fn split_by_step((begin, end): (f64, f64), mut pass_step: impl FnMut(usize, f64)) {
+fn split_by_step(range: StepRange, mut pass_step: impl FnMut(usize, f64)) {
+    let StepRange { begin, end } = range;
     let (first_step, last_step) = (begin as usize, (end.ceil() as usize).saturating_sub(1));
     let (first_step, last_step) = (first_step.min(STEPS - 1), last_step.min(STEPS - 1));
     if first_step >= last_step {
@@ -91,8 +94,8 @@ impl Heat {
     }
 
     /// Adds the value of a window, spread evenly over its time; `None`: not known.
-    pub fn add_window(&mut self, positions: (f64, f64), value: Option<f64>) {
-        split_by_step(positions, |step, fraction| match value {
+    pub fn add_window(&mut self, range: StepRange, value: Option<f64>) {
+        split_by_step(range, |step, fraction| match value {
             Some(value) => self.steps[step] += value * fraction,
             None => self.unknown_steps |= 1 << step,
         });

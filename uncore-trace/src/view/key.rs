@@ -369,8 +369,7 @@ impl<'a> FabricColumns<'a> {
 
     /// Event of the row, or its link and direction.
     pub fn traffic_label(&self, row: usize) -> String {
-        let linked = self.row_link(row).zip(self.links);
-        linked.map_or_else(
+        self.row_link(row).zip(self.links).map_or_else(
             || self.event_label(row),
             |((link_index, direction), links)| links.direction_label(link_index, direction),
         )
@@ -510,8 +509,7 @@ pub(super) fn cause_name<'a>(
 
 /// Whether `TERM=VALUE` selects ports.
 fn is_port(term: &str) -> bool {
-    let name = term.split_once('=').map_or(term, |(name, _)| name);
-    PORT_TERMS.contains(&name)
+    PORT_TERMS.contains(&term.split_once('=').map_or(term, |(name, _)| name))
 }
 
 /// The filter with `*` for ports.

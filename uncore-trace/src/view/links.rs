@@ -17,11 +17,10 @@ use crate::tables::reader::Recording;
 pub const CONFLICT: f64 = 0.2;
 
 /// The fields of the plan that are used.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct LinkPlan {
-    #[serde(default)]
     links: Vec<Link>,
-    #[serde(default)]
     counters: Vec<PlanCounter>,
 }
 

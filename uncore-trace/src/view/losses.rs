@@ -34,8 +34,7 @@ pub(super) fn totals_by_cause(recording: &Recording) -> Result<BTreeMap<String, 
         for row in 0..batch.num_rows() {
             let cause = causes.get(row).context("a loss row without a cause")?;
             let first_ns = ends.value(row).saturating_sub(spans.value(row));
-            let new = LossTotal { count: 0, first_ns };
-            let total = totals.entry(cause.to_owned()).or_insert(new);
+            let total = totals.entry(cause.to_owned()).or_insert(LossTotal { count: 0, first_ns });
             total.count = total.count.saturating_add(counts.value(row));
             total.first_ns = total.first_ns.min(first_ns);
         }

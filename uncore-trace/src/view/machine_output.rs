@@ -9,11 +9,12 @@ use serde::Serialize;
 
 use super::canary::CanaryCredit;
 use super::incomplete::Incomplete;
+use super::json_lines::push_line;
 use super::usage::{ReportLine, Usage, UsageEvent};
-use crate::text::{csv_field, csv_text, escape_json};
+use crate::text::{csv_field, csv_text};
 
 /// The object of a line; `report --help` lists the keys.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct LineObject<'a> {
     event: &'a str,
     unit: &'a str,
@@ -53,7 +54,7 @@ impl<'a> LineObject<'a> {
     ) -> Self {
         let value = line.known_value();
         let bounds = event.time.time_bounds();
-        let known_ns = event.time.whole_time().known_ns();
+        let known_ns = event.time.whole.known_ns();
         let interval = line.value_interval(event);
         Self {
             event: &event.name,
@@ -73,11 +74,11 @@ impl<'a> LineObject<'a> {
             running: line.running,
             rows: line.sum.rows,
             missing_rows: line.sum.missing,
-            begin_ns: bounds.map_or(0, |bounds| bounds.0),
-            end_ns: bounds.map_or(0, |bounds| bounds.1),
+            begin_ns: bounds.map_or(0, |bounds| bounds.begin_ns),
+            end_ns: bounds.map_or(0, |bounds| bounds.end_ns),
             known_ns: known_ns.round() as i64,
-            active_begin_ns: line.active.map(|active| active.0),
-            active_end_ns: line.active.map(|active| active.1),
+            active_begin_ns: line.active.map(|active| active.begin_ns),
+            active_end_ns: line.active.map(|active| active.end_ns),
             heat_step_ns: usage.step_ns,
             heat: line.heat.step_values().collect(),
             canary: None,
@@ -105,79 +106,57 @@ pub fn usage_as_json(
 ) -> serde_json::Result<String> {
     let mut json_lines = String::new();
     for object in line_objects(usage, incomplete).map(|object| LineObject { canary, ..object }) {
-        json_lines.push_str(&escape_json(&serde_json::to_string(&object)?));
-        json_lines.push('\n');
+        push_line(&mut json_lines, &object)?;
     }
     Ok(json_lines)
 }
 
-/// The names of the CSV fields: the keys of the JSON, without the values over time and the details
-/// of what is incomplete.
-const FIELDS: [&str; 23] = [
-    "event",
-    "unit",
-    "by",
-    "key",
-    "owner",
-    "value",
-    "value_low",
-    "value_high",
-    "rate_per_s",
-    "peak_per_s",
-    "share",
-    "confidence",
-    "confidence_min",
-    "methods",
-    "running",
-    "rows",
-    "missing_rows",
-    "begin_ns",
-    "end_ns",
-    "known_ns",
-    "active_begin_ns",
-    "active_end_ns",
-    "complete",
-];
+/// The names and texts of the CSV fields: the keys of the JSON, without the values over time and the
+/// details of what is incomplete.
+fn csv_fields(object: &LineObject<'_>) -> [(&'static str, String); 23] {
+    let text = |text: &str| csv_field(&csv_text(text), ",").into_owned();
+    [
+        ("event", text(object.event)),
+        ("unit", text(object.unit)),
+        ("by", text(object.by)),
+        ("key", text(object.key)),
+        ("owner", text(object.owner.unwrap_or_default())),
+        ("value", field_text(object.value)),
+        ("value_low", field_text(object.value_low)),
+        ("value_high", field_text(object.value_high)),
+        ("rate_per_s", field_text(object.rate_per_s)),
+        ("peak_per_s", field_text(object.peak_per_s)),
+        ("share", field_text(object.share)),
+        ("confidence", field_text(object.confidence)),
+        ("confidence_min", field_text(object.confidence_min)),
+        ("methods", text(&object.methods.join("+"))),
+        ("running", object.running.to_string()),
+        ("rows", object.rows.to_string()),
+        ("missing_rows", object.missing_rows.to_string()),
+        ("begin_ns", object.begin_ns.to_string()),
+        ("end_ns", object.end_ns.to_string()),
+        ("known_ns", object.known_ns.to_string()),
+        ("active_begin_ns", field_text(object.active_begin_ns)),
+        ("active_end_ns", field_text(object.active_end_ns)),
+        ("complete", object.complete.to_string()),
+    ]
+}
 
 /// The lines of all events as CSV (RFC 4180, with the line ends of this system), with a line of
 /// names first. CSV has no comments, so each record has a field for incompleteness.
 pub fn usage_as_csv(usage: &Usage, incomplete: Option<&Incomplete>) -> String {
-    let mut csv_lines = FIELDS.join(",");
+    let mut csv_lines = csv_fields(&LineObject::default()).map(|(name, _)| name).join(",");
     csv_lines.push('\n');
     for object in line_objects(usage, incomplete) {
-        let text = |text: &str| csv_field(&csv_text(text), ",").into_owned();
-        let fields = [
-            text(object.event),
-            text(object.unit),
-            text(object.by),
-            text(object.key),
-            text(object.owner.unwrap_or_default()),
-            field_text(object.value),
-            field_text(object.value_low),
-            field_text(object.value_high),
-            field_text(object.rate_per_s),
-            field_text(object.peak_per_s),
-            field_text(object.share),
-            field_text(object.confidence),
-            field_text(object.confidence_min),
-            text(&object.methods.join("+")),
-            object.running.to_string(),
-            object.rows.to_string(),
-            object.missing_rows.to_string(),
-            object.begin_ns.to_string(),
-            object.end_ns.to_string(),
-            object.known_ns.to_string(),
-            field_text(object.active_begin_ns),
-            field_text(object.active_end_ns),
-            object.complete.to_string(),
-        ];
+        let fields = csv_fields(&object).map(|(_, field)| field);
         // Writing to a String cannot fail.
         writeln!(csv_lines, "{}", fields.join(",")).unwrap_or_default();
     }
     csv_lines
 }
 
-fn field_text<T: ToString>(number: Option<T>) -> String {
+/// The text of a field; empty without a value.
+pub(super) fn field_text<T: ToString>(number: Option<T>) -> String {
     number.map_or_else(String::new, |number| number.to_string())
 }
 
@@ -256,7 +235,7 @@ mod tests {
         let text = usage_as_csv(&usage, None);
         let records = records(&text);
         assert_eq!(records.len(), 1 + 2 * 4, "{text}");
-        assert!(records.iter().all(|record| record.len() == FIELDS.len()), "{text}");
+        assert!(records.iter().all(|record| record.len() == 23), "{text}");
         let name = r#"a,"b"\r\n\u{1b}[2J\u{9b}31m\u{202e}, (100)"#;
         assert!(records.iter().any(|record| record[3] == name), "{text}");
         for text in [text, usage_as_json(&usage, None, None).unwrap()] {

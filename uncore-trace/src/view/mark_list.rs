@@ -8,11 +8,13 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::json_lines::push_line;
+use super::machine_output::field_text;
 use super::marks::RecordedMark;
 use super::render::TextStyle;
 use crate::table::{ColumnFit, TextTable};
 use crate::terminal::mark;
-use crate::text::{csv_field, csv_text, escape_json, printable};
+use crate::text::{csv_field, csv_text, printable};
 
 /// The first `max_marks` marks as a table, with a heading above; empty without marks. `start_ns` is
 /// the begin of the recording.
@@ -75,9 +77,7 @@ impl<'a> MarkObject<'a> {
 pub fn marks_as_json(marks: &[&RecordedMark], start_ns: i64) -> serde_json::Result<String> {
     let mut json_lines = String::new();
     for mark in marks {
-        json_lines
-            .push_str(&escape_json(&serde_json::to_string(&MarkObject::new(mark, start_ns))?));
-        json_lines.push('\n');
+        push_line(&mut json_lines, &MarkObject::new(mark, start_ns))?;
     }
     Ok(json_lines)
 }
@@ -102,10 +102,6 @@ pub fn marks_as_csv(marks: &[&RecordedMark], start_ns: i64) -> String {
         writeln!(csv_lines, "{}", fields.join(",")).unwrap_or_default();
     }
     csv_lines
-}
-
-fn field_text<T: ToString>(number: Option<T>) -> String {
-    number.map_or_else(String::new, |number| number.to_string())
 }
 
 #[cfg(test)]

@@ -80,8 +80,7 @@ impl RecordedMarks {
     ///
     /// The marks cannot be read.
     pub fn read_marks(recording: &Recording) -> Result<Self> {
-        let has_table = recording.list_tables().iter().any(|table| table.name == TABLE.name);
-        let mut marks = if has_table {
+        let mut marks = if recording.has_table(&TABLE) {
             Self { list: read_table(recording)?, left_out: 0 }
         } else {
             let ListedMarks { marks, left_out } =

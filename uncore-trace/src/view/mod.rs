@@ -15,6 +15,7 @@ pub mod heat;
 mod html;
 pub mod incomplete;
 pub mod interval;
+pub mod json_lines;
 pub mod key;
 pub mod latency;
 mod line_cache;

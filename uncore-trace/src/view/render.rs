@@ -10,6 +10,7 @@ use super::heat::STEPS;
 use super::table_layout::{ReportColumnKind, TableColumn, TableFit};
 use super::usage::{ReportLine, Usage, UsageEvent};
 use super::usage_columns::{TableShape, usage_columns};
+use crate::clock::TimeSpan;
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
 use crate::units;
@@ -135,10 +136,10 @@ fn sole_owner<'a>(usage: &Usage, event: &'a UsageEvent) -> Option<&'a ReportLine
 fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String {
     let unit = printable(&event.unit);
     let name = printable(&event.name);
-    let time = event.time.whole_time();
+    let time = event.time.whole;
     let known = units::human(time.known_ns(), "ns");
     let time = match (event.time.time_bounds(), time.unknown_ns() > 0.0) {
-        (Some((begin_ns, end_ns)), true) => {
+        (Some(TimeSpan { begin_ns, end_ns }), true) => {
             let covered = units::human(end_ns.saturating_sub(begin_ns) as f64, "ns");
             format!("{known} known of {covered}")
         }

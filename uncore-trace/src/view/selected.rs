@@ -63,8 +63,12 @@ impl ReportSelection {
             .collect();
         known_names.extend(link_counters.iter().map(|(name, _)| name.clone()));
         for pattern in events {
-            let glob =
-                Glob::new(pattern).with_context(|| format!("--event {pattern:?} is no pattern"))?;
+            let glob = Glob::new(pattern).with_context(|| {
+                format!(
+                    "--event {pattern:?} is not a \
+                                                            pattern"
+                )
+            })?;
             let glob = glob.compile_matcher();
             let is_wanted = |name: &str| glob.is_match(name);
             ensure!(

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use arrow::array::TimestampMicrosecondArray;
 
 use super::marks::RecordedMarks;
+use crate::clock::TimeSpan;
 use crate::schema::{columns, fabric};
 use crate::tables::reader::{OpenTable, Recording};
 
@@ -78,7 +79,7 @@ impl TimePoint {
     /// The recordings cannot be read, have no rows, or have no mark of that name.
     pub fn resolve_across(&self, recordings: &[Recording], edge: SpanEdge) -> Result<i64> {
         let first_recording = recordings.first().context("there is no recording")?;
-        let start = start_and_offset(&first_recording.open_table(&fabric::TABLE)?)?;
+        let start = read_start(&first_recording.open_table(&fabric::TABLE)?)?;
         let start = start.with_context(|| {
             format!("{} has no rows", first_recording.recording_path().display())
         })?;
@@ -93,15 +94,10 @@ impl TimePoint {
         time_found
     }
 
-    fn resolve_in(
-        &self,
-        recording: &Recording,
-        (start_ns, wall_ns): (i64, i64),
-        edge: SpanEdge,
-    ) -> Result<i64> {
+    fn resolve_in(&self, recording: &Recording, start: StartTime, edge: SpanEdge) -> Result<i64> {
         Ok(match self {
-            Self::After(ns) => start_ns.saturating_add(*ns),
-            Self::Wall(ns) => ns.saturating_sub(wall_ns),
+            Self::After(ns) => start.mono_ns.saturating_add(*ns),
+            Self::Wall(ns) => ns.saturating_sub(start.wall_offset_ns),
             Self::Mark(name) => {
                 RecordedMarks::read_marks(recording)?.find_time(recording, name, edge)?
             }
@@ -109,19 +105,20 @@ impl TimePoint {
     }
 }
 
-/// The wall times between two moments, ns since 1970: the first excluded, the second included;
-/// `None` where no moment is one, or where one is known only once the recording is open.
+/// The span of `CLOCK_REALTIME` between two moments: the first excluded, the second included; `None`
+/// where no moment is one, or where one is known only once the recording is open.
 pub fn wall_range(
     from_moment: Option<&TimePoint>,
     to_moment: Option<&TimePoint>,
-) -> Option<(i64, i64)> {
+) -> Option<TimeSpan<i64>> {
     let wall_ns = |moment: Option<&TimePoint>, open| match moment {
         Some(TimePoint::Wall(ns)) => Some(*ns),
         Some(_) => None,
         None => Some(open),
     };
     from_moment.or(to_moment)?;
-    wall_ns(from_moment, i64::MIN).zip(wall_ns(to_moment, i64::MAX))
+    let begin_ns = wall_ns(from_moment, i64::MIN)?;
+    Some(TimeSpan::new(begin_ns, wall_ns(to_moment, i64::MAX)?))
 }
 
 /// The selected time; all times are `CLOCK_MONOTONIC`, ns.
@@ -152,31 +149,30 @@ impl SelectedTime {
         from_moment: Option<&TimePoint>,
         to_moment: Option<&TimePoint>,
     ) -> Result<Option<Self>> {
-        let Some((start_ns, wall_ns)) = start_and_offset(table)? else {
+        let Some(start) = read_start(table)? else {
             return Ok(None);
         };
-        let time_at =
-            |moment: &TimePoint, edge| moment.resolve_in(recording, (start_ns, wall_ns), edge);
+        let time_at = |moment: &TimePoint, edge| moment.resolve_in(recording, start, edge);
         let asked_begin_ns =
             from_moment.map(|begin_point| time_at(begin_point, SpanEdge::Begin)).transpose()?;
         let asked_end_ns =
             to_moment.map(|end_point| time_at(end_point, SpanEdge::End)).transpose()?;
         let recorded_end_ns = last_window_end(table)?;
-        let begin_ns = asked_begin_ns.unwrap_or(start_ns).max(start_ns);
+        let begin_ns = asked_begin_ns.unwrap_or(start.mono_ns).max(start.mono_ns);
         let end_ns = asked_end_ns.unwrap_or(recorded_end_ns).min(recorded_end_ns);
         if let (Some(from_ns), Some(to_ns)) = (asked_begin_ns, asked_end_ns)
             && from_ns >= to_ns
         {
             bail!(
-                "the end is not after the begin: nothing lies between them (a mark without a \
-                 length is an instant)"
+                "the end is not after the begin: choose a later end (a mark without a length is an \
+                 instant)"
             );
         }
         if begin_ns >= end_ns && (asked_begin_ns.is_some() || asked_end_ns.is_some()) {
-            let seconds = recorded_end_ns.saturating_sub(start_ns) as f64 / 1e9;
-            let begin =
-                jiff::Timestamp::from_nanosecond(i128::from(start_ns.saturating_add(wall_ns)))
-                    .map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.3}"));
+            let seconds = recorded_end_ns.saturating_sub(start.mono_ns) as f64 / 1e9;
+            let wall_ns = start.mono_ns.saturating_add(start.wall_offset_ns);
+            let begin = jiff::Timestamp::from_nanosecond(i128::from(wall_ns))
+                .map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.3}"));
             bail!(
                 "nothing was recorded in that time: the recording covers {seconds:.3} s from \
                  {begin}"
@@ -184,14 +180,22 @@ impl SelectedTime {
         }
         let first_end_ns = asked_begin_ns.map_or(i64::MIN, |from| from.saturating_add(1));
         let wanted = first_end_ns..=asked_end_ns.unwrap_or(i64::MAX);
+        let StartTime { mono_ns: start_ns, wall_offset_ns: wall_ns } = start;
         Ok(Some(Self { start_ns, wall_ns, wanted, begin_ns, end_ns }))
     }
 }
 
-/// Begin of the first window, and wall time - monotonic time.
-///
+/// The begin of a recording.
+#[derive(Debug, Clone, Copy)]
+struct StartTime {
+    /// Begin of the first window, `CLOCK_MONOTONIC`, ns.
+    mono_ns: i64,
+    /// Wall time - monotonic time, ns.
+    wall_offset_ns: i64,
+}
+
 /// Rows are in the order of their windows, so the first batch has the first.
-fn start_and_offset(table: &OpenTable) -> Result<Option<(i64, i64)>> {
+fn read_start(table: &OpenTable) -> Result<Option<StartTime>> {
     let Some(batch) = table.scan_columns(&["ts", "mono_ns", "window_ns"])?.next().transpose()?
     else {
         return Ok(None);
@@ -203,7 +207,8 @@ fn start_and_offset(table: &OpenTable) -> Result<Option<(i64, i64)>> {
         ends.values().iter().zip(lengths.values()).map(|(end, length)| end.saturating_sub(*length));
     let offset = wall.values().first().zip(ends.values().first());
     let offset = offset.map(|(wall, mono)| wall.saturating_mul(1000).saturating_sub(*mono));
-    Ok(begins.min().zip(offset))
+    let start = begins.min().zip(offset);
+    Ok(start.map(|(mono_ns, wall_offset_ns)| StartTime { mono_ns, wall_offset_ns }))
 }
 
 /// End of the last window: from the file's statistics, which are fast, or else from its rows.

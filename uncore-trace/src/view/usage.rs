@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 
 use anyhow::Result;
 
-use super::heat::{Heat, Scale, single_step};
+use super::heat::{Heat, Scale, StepRange, single_step};
 use super::interval::Interval;
 use super::key::FabricColumns;
 pub use super::key::GroupBy;
@@ -21,12 +21,13 @@ use super::selected::ReportSelection;
 use super::span::{SelectedTime, TimePoint};
 use super::sums::{CountedTime, HighestRate, MomentRate, ShareSum, Window};
 use super::tenants::DominantCgroup;
+use crate::clock::TimeSpan;
 use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
 
-/// Options.
+/// What is asked of the table `fabric`.
 #[derive(Debug, Clone)]
 pub struct UsageQuestion<'a> {
     /// Grouping of lines.
@@ -69,7 +70,7 @@ impl UsageQuestion<'_> {
     }
 }
 
-/// The result.
+/// Sums of the rows of `fabric`, by event and line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Usage {
     /// Grouping of lines.
@@ -78,8 +79,8 @@ pub struct Usage {
     pub is_chosen: bool,
     /// Begin of the recording, `CLOCK_MONOTONIC`, ns.
     pub start_ns: i64,
-    /// Begin and end of the selected time, within the recording, `CLOCK_MONOTONIC`, ns.
-    pub span_ns: (i64, i64),
+    /// The selected time, within the recording, `CLOCK_MONOTONIC`.
+    pub span: TimeSpan<i64>,
     /// Length of a step of the lines' values over time, ns.
     pub step_ns: f64,
     /// The events or links.
@@ -116,12 +117,12 @@ pub struct UsageEvent {
 impl UsageEvent {
     /// Known time, seconds.
     pub fn known_s(&self) -> f64 {
-        self.time.whole_time().known_ns() / 1e9
+        self.time.whole.known_ns() / 1e9
     }
 
     /// A sum as a rate per second of known time; `None` if nothing is known.
     pub fn mean_rate(&self, value: f64) -> Option<f64> {
-        self.time.whole_time().per_second().map(|per_second| value * per_second)
+        self.time.whole.per_second().map(|per_second| value * per_second)
     }
 }
 
@@ -141,8 +142,8 @@ pub struct ReportLine {
     /// Highest rate of windows that end at the same time, in the event's unit per second; `None`
     /// for lines that were summed, and if no such rate is known.
     pub peak: Option<f64>,
-    /// Begin of the first and end of the last window with a value above 0, `CLOCK_MONOTONIC`, ns.
-    pub active: Option<(i64, i64)>,
+    /// From the first to the last window with a value above 0, `CLOCK_MONOTONIC`.
+    pub active: Option<TimeSpan<i64>>,
     /// Values over time.
     pub heat: Heat,
     /// Whether the rows of the line are shares of a count, not the count of all owners.
@@ -194,8 +195,8 @@ fn sum_in_threads(
     let (grouping, is_chosen) = (question.grouping, question.is_chosen);
     let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
     let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
-        let (span_ns, step_ns, events) = ((0, 0), 0.0, Vec::new());
-        return Ok(Usage { grouping, is_chosen, start_ns: 0, span_ns, step_ns, events });
+        let (span, step_ns, events) = (TimeSpan::default(), 0.0, Vec::new());
+        return Ok(Usage { grouping, is_chosen, start_ns: 0, span, step_ns, events });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
     let rows =
@@ -214,8 +215,9 @@ fn sum_in_threads(
     })?;
     let mut events: Vec<UsageEvent> = events_by_thread.into_iter().flatten().collect();
     events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
-    let (start_ns, span_ns) = (span.start_ns, (span.begin_ns, span.end_ns));
-    Ok(Usage { grouping, is_chosen, start_ns, span_ns, step_ns: scale.step_ns(), events })
+    let SelectedTime { start_ns, begin_ns, end_ns, .. } = span;
+    let span = TimeSpan { begin_ns, end_ns };
+    Ok(Usage { grouping, is_chosen, start_ns, span, step_ns: scale.step_ns, events })
 }
 
 /// Counters that are remembered; others take longer.
@@ -278,7 +280,7 @@ impl EventSummer {
         columns: &FabricColumns<'_>,
         known: &mut LineCache<(usize, usize, usize)>,
     ) {
-        let mut window_place = ((0, 0), (0.0, 0.0), None);
+        let mut window_place = (TimeSpan::default(), StepRange::default(), None);
         for row in 0..columns.rows {
             let window = columns.row_window(row);
             if !self.wanted.contains(&window.end_ns) || !columns.is_wanted(row) {
@@ -288,10 +290,10 @@ impl EventSummer {
                 self.end_moment();
                 self.end_ns = window.end_ns;
             }
-            if window_place.0 != (window.begin_ns, window.end_ns) {
+            let span = TimeSpan::new(window.begin_ns, window.end_ns);
+            if window_place.0 != span {
                 let heat_place = self.scale.step_positions(window.end_ns, window.length_ns());
-                window_place =
-                    ((window.begin_ns, window.end_ns), heat_place, single_step(heat_place));
+                window_place = (span, heat_place, single_step(heat_place));
             }
             let counter = columns.counter.value(row);
             if !self.is_own(columns, row, counter) {
@@ -460,8 +462,8 @@ impl ReportLine {
                 }
                 if value != 0.0 {
                     self.highest.add_rate(value * window.per_second());
-                    let (begin, end) = self.active.unwrap_or((i64::MAX, i64::MIN));
-                    self.active = Some((begin.min(window.begin_ns), end.max(window.end_ns)));
+                    let span = TimeSpan::new(window.begin_ns, window.end_ns);
+                    self.active = Some(self.active.map_or(span, |active| active.hull(span)));
                 }
             }
             None => self.sum.add_missing(),
@@ -563,8 +565,8 @@ fn merge_lines(
     // The times of the peaks are not kept, so the peak of the sum is not known.
     merged.peak = None;
     merged.active = match (merged.active, line.active) {
-        (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
-        (x, y) => x.or(y),
+        (Some(active), Some(other)) => Some(active.hull(other)),
+        (active, other) => active.or(other),
     };
     merged
 }

@@ -118,8 +118,8 @@ pub(super) fn usage_columns(
             noted: lines.iter().any(|line| line.sum.missing > 0),
             ..column(ReportColumnKind::Missing, "missing", &|line| line.sum.missing.to_string())
         },
-        second_column(ReportColumnKind::From, &|line| line.active.map(|active| active.0)),
-        second_column(ReportColumnKind::To, &|line| line.active.map(|active| active.1)),
+        second_column(ReportColumnKind::From, &|line| line.active.map(|active| active.begin_ns)),
+        second_column(ReportColumnKind::To, &|line| line.active.map(|active| active.end_ns)),
         column(
             ReportColumnKind::Time,
             &format!("a bar is {}", units::human(bar_ns, "ns")),

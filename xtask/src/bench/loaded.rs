@@ -58,7 +58,10 @@ fn program_id(fdinfo: &str) -> Option<u32> {
 
 /// Total run time in ns, and number of runs of a program.
 pub(super) fn run_totals(id: u32) -> Result<(u128, u64)> {
-    let program = find_loaded(|candidate| candidate.id() == id)?.context("the program is gone")?;
+    let program = find_loaded(|candidate| candidate.id() == id)?.context(
+        "the BPF program is no \
+                                                                          longer loaded",
+    )?;
     Ok((program.run_time().as_nanos(), program.run_count()))
 }
 

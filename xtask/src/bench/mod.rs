@@ -22,27 +22,28 @@ mod truth;
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchTask {
-    /// Time context switches and requests under nothing, an empty program, and the recorders
+    /// Time context switches and requests without a program, with an empty program, and with the
+    /// recorders
     Overhead(overhead::Args),
     /// Time the BPF program at `sched_switch` itself
     Hook(hook::Args),
-    /// Time how records are sent by several CPUs at once, and say what that costs on large machines
+    /// Time how several CPUs send records at once, and estimate the cost on large machines
     Ring(ring::Args),
-    /// Hold the recorder's own CPU time against that of perf stat, and say how late its readings
+    /// Compare the recorder's own CPU time with that of perf stat, and measure how late readings
     /// are
     Sampling(sampling::Args),
-    /// Time how records become files, and measure the memory, for machines of many sizes
+    /// Measure the time and memory for making files from records, for machines of many sizes
     Pipeline(pipeline::Args),
-    /// Time what is done before a recording begins, on machines of 2 to 32 sockets
+    /// Time the work before a recording begins, on machines of 2 to 32 sockets
     Plan(plan::Args),
-    /// Say where the recorder's own time goes
+    /// Profile the recorder's own CPU time
     Profile(profile::Args),
-    /// Time how recordings are read beside `DuckDB`, and measure the memory of both
+    /// Measure the time and memory for reading recordings, also with `DuckDB`
     Read(read::Args),
-    /// Hold what each method says of mixes of tenants in the lab against what they moved
+    /// Compare the shares of each method with the true traffic of mixes of tenants in the lab
     Attribution(attribution::Args),
-    /// Hold what methods say of large machines, drawn at random, against what was moved, with the
-    /// cost
+    /// Compare the shares of methods with the true traffic of large, randomly drawn machines, and
+    /// measure the cost
     Truth(truth::Args),
 }
 

@@ -43,14 +43,14 @@ const A_CGROUP: f64 = 256.0;
 /// Options of `cargo xtask bench pipeline`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How counts are divided: residency, or auto, which learns
+    /// Method of attribution: residency, or auto, which learns rates
     #[arg(long, default_value = "residency", value_parser = ["residency", "auto"])]
     method: String,
     /// Only machines with at most this many CPUs
     #[arg(long, default_value_t = 1024)]
     cpus: u32,
-    /// Records come so many times as fast as those of a machine, and less is divided if this is too
-    /// fast [default: as fast as they are processed]
+    /// Records come this many times as fast as on a real machine, and the recorder does less if
+    /// that is too fast [default: as fast as they are processed]
     #[arg(long, value_name = "TIMES")]
     speed: Option<f64>,
 }

@@ -34,7 +34,7 @@ const MACHINES: [(LargeSize, &str); 5] = [
 /// Options of `cargo xtask bench plan`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Number of runs of each, of which the shortest counts
+    /// Runs of each measurement; the shortest counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Measure the uncore-trace at PATH instead of building it
@@ -48,26 +48,24 @@ pub(super) fn run(args: &Args) -> Result<()> {
         Some(bin) => std::path::absolute(bin).context("--bin is no path")?,
         None => target::release_binary()?,
     };
-    let mut table = String::from("| machine | boxes |");
-    for (name, _) in COMMANDS {
-        write!(table, " {name} |")?;
-    }
-    table.push_str("\n|---|---|---|---|---|");
+    let names = COMMANDS.map(|(name, _)| name).join(" | ");
+    println!("| machine | boxes | {names} |\n|---|---|---|---|---|");
     for (size, boxes) in MACHINES {
         let dir = tempfile::tempdir().context("cannot make a directory")?;
         large::large_machine(size)?.fill_dir(dir.path())?;
         let pmus = dir.path().join("sys/bus/event_source/devices").read_dir()?.count();
         let (sockets, cpus) = (size.sockets, size.cpu_count());
-        write!(table, "\n| {sockets} sockets, {cpus} CPUs | {boxes}: {pmus} PMUs |")?;
+        let mut row = format!("| {sockets} sockets, {cpus} CPUs | {boxes}: {pmus} PMUs |");
         for (_, arguments) in COMMANDS {
             let mut shortest = f64::INFINITY;
             for _ in 0..args.rounds {
                 shortest = shortest.min(cpu_seconds(&bin, arguments, dir.path())?);
             }
-            write!(table, " {shortest:.2} s |")?;
+            write!(row, " {shortest:.2} s |")?;
         }
+        println!("{row}");
     }
-    println!("{table}\n\n{}, {}.", Zoned::now().strftime("%Y-%m-%d"), machine::describe_machine());
+    println!("\n{}, {}.", Zoned::now().strftime("%Y-%m-%d"), machine::describe_machine());
     Ok(())
 }
 

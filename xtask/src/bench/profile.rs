@@ -43,16 +43,16 @@ for _ in range(100):
 
 /// Parts of function names of each stage; the first match is used.
 const STAGES: [(&str, &[&str]); 10] = [
-    ("tables: merge segments", &["encode::merged", "Partial::merge"]),
-    ("tables: write segments", &["uncore_trace::tables"]),
-    ("rows: into columns", &["uncore_trace::schema", "attribute::rows"]),
+    ("tables: merge segments", &["encode::merge_files", "Partial::merge"]),
+    ("tables: write segments", &["uncore_trace_recording::tables"]),
+    ("rows: into columns", &["uncore_trace_recording::schema", "attribute::rows"]),
     ("attribute: learn", &["attribute::learner", "attribute::history", "attribute::solve"]),
     ("attribute: divide", &["uncore_trace::attribute"]),
     ("assemble: names and cgroups", &["uncore_trace::identity"]),
     ("assemble: time line", &["uncore_trace::assemble"]),
     ("drain: read and decode the ring", &["uncore_trace::drain"]),
     ("open: sessions", &["uncore_trace::open"]),
-    ("record: the rest", &["uncore_trace::"]),
+    ("record: the rest", &["uncore_trace::", "uncore_trace_recording::"]),
 ];
 
 /// Stacks without a function of the recorder: threads that wake up and sleep.
@@ -61,7 +61,7 @@ const NONE: &str = "outside of it: wake-ups";
 /// Options of `cargo xtask bench profile`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Seconds of each profile; segments are merged for the first time after 54
+    /// Seconds of each profile; segments are first merged after 54 s
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Profile the uncore-trace at PATH instead of building it
@@ -187,9 +187,20 @@ mod tests {
             format!("tables \n{}\n", lines.concat())
         };
         let text = [
-            sample(&["intern", "uncore_trace::tables::encode::New::write", "start_thread"]),
-            sample(&["uncore_trace::tables::encode::rows", "uncore_trace::tables::encode::merged"]),
-            sample(&["memmove", "uncore_trace::schema::fabric", "uncore_trace::attribute::x"]),
+            sample(&[
+                "intern",
+                "uncore_trace_recording::tables::encode::write_rows",
+                "start_thread",
+            ]),
+            sample(&[
+                "uncore_trace_recording::tables::encode::concatenate_files",
+                "uncore_trace_recording::tables::encode::merge_files",
+            ]),
+            sample(&[
+                "memmove",
+                "uncore_trace_recording::schema::fabric",
+                "uncore_trace::attribute::x",
+            ]),
             sample(&["futex_wait", "clone3"]),
         ];
         let counted = count_samples(&text.concat());

@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// CPUs of each of the two sockets
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "4,16,72,144")]
     cpus: Vec<u32>,
-    /// Tenants with their home on each socket
+    /// Tenants on each socket
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "8,32,128")]
     tenants: Vec<u32>,
     /// Whether tenants sleep
@@ -48,23 +48,22 @@ struct MachineTraits {
     /// Rates never change, and have little noise
     #[arg(long)]
     plain: bool,
-    /// A counter for each group of so many CPUs, not for each socket's memory
+    /// A counter for each group of this number of CPUs, instead of for each socket's memory
     #[arg(long, value_name = "CPUS")]
     group: Option<u32>,
-    /// Ports of so many CPUs each, by which the counters of memory are divided
+    /// Ports of this number of CPUs each, by which the memory counters are divided
     #[arg(long, value_name = "CPUS")]
     ports: Option<u32>,
-    /// Capacity of a socket's memory over its mean demand [default: 2.5]
+    /// Bandwidth of a socket's memory divided by its mean demand [default: 2.5]
     #[arg(long, value_name = "TIMES")]
     peak: Option<f64>,
-    /// The part of its time that each tenant which never pauses has as its quota
+    /// CPU quota of tenants that never pause, as a part of the time
     #[arg(long, value_name = "PART")]
     quota: Option<f64>,
-    /// Count misses, with this noise in 50 us
+    /// Count misses, with this relative noise in 50 us
     #[arg(long, value_name = "NOISE")]
     misses: Option<f64>,
-    /// Measure the bytes of this number of tenants, those with the most, as monitors of the
-    /// hardware do
+    /// Measure the bytes of this number of the largest tenants, as monitors of the hardware do
     #[arg(long, value_name = "N")]
     monitors: Option<u32>,
 }

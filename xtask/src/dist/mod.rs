@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// --check, that of this machine]
     #[arg(long, value_name = "ARCH", value_parser = parse_arch)]
     arch: Vec<Arch>,
-    /// Install, render and run the result
+    /// Also install, render and run the results
     #[arg(long)]
     check: bool,
 }
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for arch in archs {
         releases.push(build_release(arch, &dir, &apt)?);
     }
-    let image = releases.first().context("no architecture was asked for")?;
+    let image = releases.first().context("no architecture was selected")?;
     packages::stage_image(image.arch, &image.programs, &dir.join("image"))?;
     packages::write_digests(&dir)?;
     println!("dist: all files are in {}", dir.display());
@@ -107,7 +107,7 @@ fn local_arch() -> Result<Arch> {
         "x86_64" => Ok(Arch::Amd64),
         "aarch64" => Ok(Arch::Arm64),
         unsupported => {
-            bail!("no programs are distributed for {unsupported}: run this on x86_64 or aarch64")
+            bail!("there is no release for {unsupported}: run this on x86_64 or aarch64")
         }
     }
 }

@@ -38,7 +38,7 @@ pub(crate) enum Import {
 pub(crate) struct Perfmon {
     /// The checkout
     dir: PathBuf,
-    /// Only fail if the checked-in data is not what the checkout gives
+    /// Change nothing, and fail if the committed data differs from the checkout
     #[arg(long)]
     check: bool,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Perfmon {
 pub(crate) struct Perf {
     /// The directory of the source
     dir: PathBuf,
-    /// Only fail if the checked-in data is not what the source gives
+    /// Change nothing, and fail if the committed data differs from the source
     #[arg(long)]
     check: bool,
 }
@@ -114,7 +114,7 @@ pub(crate) fn run(import: &Import) -> Result<()> {
             let checked_in = fs::read_to_string(&file)
                 .with_context(|| format!("cannot read {}", file.display()))?;
             let (file, dir) = (file.display(), dir.display());
-            ensure!(checked_in == content, "{file} is not what {dir} gives: import it again");
+            ensure!(checked_in == content, "{file} differs from {dir}: import it again");
         } else {
             fs::write(&file, &content)
                 .with_context(|| format!("cannot write {}", file.display()))?;
@@ -270,9 +270,14 @@ fn encode_event(event: &Value, model: &str) -> Result<Option<(PmuEventKey, Strin
     }
     let number = |key: &str| parse_number(text_field(event, key)).with_context(|| key.to_owned());
     let mut terms = vec![("event", number("EventCode")? | number("ExtSel")? << 8)];
-    let (port, class) = (number("PortMask")?, number("FCMask")?);
-    // Both fields are bits that UMaskExt has too.
-    let wide = if port == 0 && class == 0 { number("UMaskExt")? } else { 0 };
+    // Both fields are bits that UMaskExt has too: in `snr_uncore_iio` and later they are bits 36 to
+    // 47 and 48 to 50 of the word whose upper half is UMaskExt (uncore_snbep.c, Linux 7.2).
+    let extension = number("UMaskExt")?;
+    let (port, class, wide) = match (number("PortMask")?, number("FCMask")?) {
+        (0, 0) if unit == "IIO" => (extension >> 4 & 0xfff, extension >> 16 & 0x7, 0),
+        (0, 0) => (0, 0, extension),
+        (port, class) => (port, class, 0),
+    };
     let umask = number("UMask")? | wide << 8;
     if is_fixed {
         terms = vec![("event", 0xff)];

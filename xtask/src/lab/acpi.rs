@@ -63,7 +63,7 @@ fn push_device(text: &mut String, device: &AcpiDevice) -> Result<()> {
     let AcpiDevice { name, hid, uid, node, cca, memory, interrupt, properties } = device;
     let fits =
         name.len() == 4 && name.bytes().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());
-    ensure!(fits, "{name} is no ACPI name: four of A-Z and 0-9");
+    ensure!(fits, "{name} is not an ACPI name: use four characters of A-Z and 0-9");
     writeln!(text, "Device({name}) {{")?;
     writeln!(text, "  Name(_HID, \"{hid}\") Name(_UID, {uid}) Name(_CCA, {})", u8::from(*cca))?;
     writeln!(text, "  Name(_PXM, {node})")?;

@@ -38,8 +38,10 @@ const GUEST_LIBRARY: &str = "libstd-rust-web-dev:arm64";
 
 /// Installs missing packages.
 pub(super) fn install_packages() -> Result<()> {
-    tool_version("dpkg")
-        .context("the lab takes its kernels and tools from Debian: no dpkg here")?;
+    tool_version("dpkg").context(
+        "the lab uses kernels and tools of Debian, and dpkg is missing: run it on \
+                  Debian",
+    )?;
     let apt = Apt::new();
     let missing = missing_packages(PACKAGES)?;
     if !missing.is_empty() {

@@ -76,7 +76,7 @@ impl FromStr for Series {
 
     fn from_str(text: &str) -> Result<Self> {
         let series = Self::from_release(text).filter(|series| series.to_string() == text);
-        series.with_context(|| format!("{text} is no kernel series; say one like 7.2"))
+        series.with_context(|| format!("{text} is not a kernel series; write a series such as 7.2"))
     }
 }
 
@@ -196,7 +196,7 @@ fn no_kernel_message(series: Series, flavour: Flavour, buildable: bool) -> Strin
     let package_kinds =
         if buildable { "image, modules, headers and source" } else { "image and modules" };
     format!(
-        "{} with {package_kinds} of one version; there is: {}; choose one with --kernel",
+        "{} with {package_kinds} of one version; available: {}; choose one with --kernel",
         packages::missing_message(
             &format!("linux-image-{series}*-{flavour}"),
             flavour.arch.debian_name()

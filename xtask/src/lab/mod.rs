@@ -64,21 +64,21 @@ const BENCH_PATIENCE: u32 = 4;
 #[derive(Debug, Default, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct Args {
-    /// Machines to test; none: all of tests/lab/machines
+    /// Machines to test [default: all of tests/lab/machines]
     machines: Vec<String>,
     /// Only this scenario (may be given several times)
     #[arg(long, value_name = "NAME")]
     scenario: Vec<String>,
-    /// The series of the kernel, e.g. 6.12 [default: the first of the machine's file]
+    /// Kernel series, e.g. 6.12 [default: the first in the machine's file]
     #[arg(long, value_name = "SERIES", conflicts_with = "kernels")]
     kernel: Option<String>,
-    /// Every kernel series that a machine's file names
+    /// Test every kernel series that a machine's file names
     #[arg(long)]
     kernels: bool,
-    /// Leave the initramfs and the disk of each guest beside its results
+    /// Keep the initramfs and the disk of each guest beside the results
     #[arg(long)]
     keep: bool,
-    /// A shell on the console of one machine, in place of the steps
+    /// Open a shell on the console of one machine instead of running the steps
     #[arg(long)]
     shell: bool,
     /// Show the consoles
@@ -172,7 +172,7 @@ fn test_machine(
 ) -> Result<Verdict> {
     let machine = &machine.for_series(series);
     let steps = scenario::selected_steps(&Setting { machine, series }, &args.scenario)?;
-    ensure!(!steps.is_empty() || args.shell, "none of its scenarios was asked for");
+    ensure!(!steps.is_empty() || args.shell, "none of its scenarios was selected");
     print_progress(&format!(
         "{} ({}): {} steps on {series}",
         machine.name,
@@ -333,7 +333,7 @@ fn check_results(results: &PathBuf, steps: &[Step], python: &Path) -> Result<Ver
     let verdict = results.join("verdict.json");
     let text = fs::read_to_string(&verdict)
         .with_context(|| format!("the checks of {} ended early: {status}", results.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} is no verdict", verdict.display()))
+    serde_json::from_str(&text).with_context(|| format!("{} is not a verdict", verdict.display()))
 }
 
 /// The headers of musl for an architecture, from the newest suite: Rust's own library has none.

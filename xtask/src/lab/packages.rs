@@ -171,10 +171,10 @@ fn load_index(fresh: bool) -> Result<Index> {
     let age = fs::metadata(&path).and_then(|data| data.modified()).ok();
     let young = age.is_some_and(|modified| modified.elapsed().is_ok_and(|age| age < LISTS_AGE));
     let renewed = fresh || !young;
-    if renewed && let Err(error) = time_step("package lists: renewed", renew_lists) {
+    if renewed && let Err(error) = time_step("package lists: updated", renew_lists) {
         // A cached index is enough if the archives cannot be reached.
         let Ok(packages) = read_index(&path) else { return Err(error) };
-        print_progress(&format!("{error:#}; taking the lists of before"));
+        print_progress(&format!("{error:#}; using the earlier lists"));
         return Ok(Index { packages, fresh: true });
     }
     Ok(Index { packages: read_index(&path)?, fresh: renewed })
@@ -205,9 +205,9 @@ fn renew_lists() -> Result<()> {
     write("lab.sources", &sources::sources_text(SUITES, SECURITY_SUITES)?)?;
     write("status", "")?;
     run_quietly(apt_command("apt-get")?.args(["update", "--quiet=2"]))
-        .context("cannot renew the lists of the machine's own Debian archives")?;
+        .context("cannot update the lists of the machine's own Debian archives")?;
     let packages = read_lists()?;
-    ensure!(!packages.is_empty(), "the archives list no kernel at all: see {dir}/lab.sources");
+    ensure!(!packages.is_empty(), "the archives list no kernel: check {dir}/lab.sources");
     write("index.json", &serde_json::to_string(&packages).context("cannot write the index")?)
 }
 

@@ -165,7 +165,7 @@ impl QemuRun<'_> {
         let console = self.console_text();
         let shown = || {
             format!(
-                "the end of its console, {}:\n{}",
+                "the last lines of the console, {}:\n{}",
                 self.console_path().display(),
                 last_lines(&console, SHOWN)
             )
@@ -185,7 +185,7 @@ impl QemuRun<'_> {
                 .arg("--directory")
                 .arg(self.results),
         )
-        .context("cannot unpack what the guest handed out")?;
+        .context("cannot unpack the results of the guest")?;
         Ok(())
     }
 
@@ -299,7 +299,7 @@ impl QemuRun<'_> {
             if !self.shell && started.elapsed() > self.limit {
                 child.kill().context("cannot end QEMU")?;
                 child.wait().context("cannot wait for QEMU")?;
-                bail!("the guest was ended after its {} s", self.limit.as_secs());
+                bail!("the guest was stopped after the limit of {} s", self.limit.as_secs());
             }
             thread::sleep(POLL);
         };

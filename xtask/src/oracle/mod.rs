@@ -38,8 +38,8 @@ pub(crate) struct Args {
     /// Compare every text and metric of every machine, not a sample
     #[arg(long)]
     all: bool,
-    /// Compare only these, as the list of differences has them: `MACHINE TEXT` or `MACHINE -M
-    /// METRIC`
+    /// Compare only these cases, written as in the list of differences: `MACHINE TEXT` or
+    /// `MACHINE -M METRIC`
     #[arg(conflicts_with = "all", value_name = "CASE")]
     cases: Vec<String>,
 }
@@ -66,7 +66,7 @@ pub(super) struct OracleMachine {
 
 /// Compares, and fails on a difference without a reason.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    ensure!(rustix::process::geteuid().is_root(), "it makes mounts, so it must be run as root");
+    ensure!(rustix::process::geteuid().is_root(), "this task makes mounts: run it as root");
     let work_dir = target::target_dir()?.join("oracle");
     std::fs::create_dir_all(&work_dir)
         .with_context(|| format!("cannot make {}", work_dir.display()))?;
@@ -211,7 +211,7 @@ fn report_outcomes(comparisons: &[CaseOutcome<'_>], known: &DifferenceFile) -> u
         })
     };
     let stale = known.list.iter().filter(|known| !differs(known));
-    lines.extend(stale.map(|known| format!("{}: no longer differs so", known.example)));
+    lines.extend(stale.map(|known| format!("{}: no longer differs in this way", known.example)));
     for line in &lines {
         println!("oracle: {line}");
     }

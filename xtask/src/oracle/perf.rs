@@ -80,7 +80,7 @@ impl PerfProgram {
     pub(super) fn list_names(&self, machine: &OracleMachine) -> Result<Vec<Value>> {
         let output = self.run(machine, &["list", "-j"])?;
         serde_json::from_slice(&output.stdout)
-            .with_context(|| format!("cannot read what perf lists of {}", machine.name))
+            .with_context(|| format!("cannot parse the list of perf for {}", machine.name))
     }
 }
 

@@ -36,7 +36,7 @@ const COLUMNS: &str = "90";
 /// Options of `cargo xtask pictures`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Leave out what the lab shows: only record on this machine
+    /// Record only on this machine, without the lab
     #[arg(long)]
     no_lab: bool,
 }

@@ -46,16 +46,16 @@ const EVER: &str = "count(last_over_time({job='uncore-trace', __name__=~'uncore_
 /// Options of `cargo xtask soak`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How long
+    /// Length of the run
     #[arg(long, default_value_t = 60)]
     minutes: u32,
-    /// Cgroups that exist for a moment, a second
+    /// Number of short-lived cgroups per second
     #[arg(long, default_value_t = 6)]
     cgroups: u32,
-    /// Cgroups that work for a minute, a minute
+    /// Number of cgroups per minute that work for a minute
     #[arg(long, default_value_t = 4)]
     tenants: u32,
-    /// What the ring keeps: a number of parts of a minute, a size, or `none`
+    /// Limit of the ring: a number of parts of a minute, a size, or `none`
     #[arg(long, default_value = "3")]
     ring: String,
 }
@@ -155,8 +155,12 @@ fn with_credentials(command: &mut Command) -> &mut Command {
 
 /// Runs everything and checks the measurements.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    ensure!(geteuid().is_root(), "it records, so it must be run as root");
-    ensure!(args.minutes >= 3, "three minutes are the least: each third is judged");
+    ensure!(geteuid().is_root(), "this task records: run it as root");
+    ensure!(
+        args.minutes >= 3,
+        "the run must take at least three minutes, because its thirds are \
+                                compared"
+    );
     let mut churn = Churn::new()?;
     let soak = Soak::start(&args.ring)?;
     sleep(Duration::from_secs(5));
@@ -239,7 +243,7 @@ fn check_series(prometheus: &Prometheus, minutes: u32) -> Result<()> {
          (last_over_time({{__name__=~'uncore_trace_owner_.+'}}[1d])))"
     );
     let largest = prometheus.query_number(&largest_query)?;
-    println!("series of owners of the metric that has most: {largest}, {series_limit} are allowed");
+    println!("largest number of owners' series of a metric: {largest}, {series_limit} are allowed");
     let tenants = prometheus.run_query("last_over_time({owner_cgroup=~'.*/tenant-.*'}[1d])")?;
     ensure!(!tenants.is_empty(), "no cgroup that worked for a minute has a series");
     ensure!(largest <= series_limit, "a metric has {largest} series, {series_limit} are allowed");

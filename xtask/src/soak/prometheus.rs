@@ -25,7 +25,7 @@ pub(super) struct PromSample {
 
 impl PromSample {
     pub(super) fn parse_value(&self) -> Result<f64> {
-        self.value.1.parse().with_context(|| format!("{} is no number", self.value.1))
+        self.value.1.parse().with_context(|| format!("{} is not a number", self.value.1))
     }
 }
 
@@ -66,7 +66,7 @@ impl Prometheus {
         let error = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "Prometheus does not answer {query}: {}", error.trim());
         serde_json::from_slice(&output.stdout)
-            .with_context(|| format!("the answer to {query} is not understood"))
+            .with_context(|| format!("cannot parse the answer to {query}"))
     }
 
     /// The one value of an answer; 0 if there is none, as where nothing was lost.

@@ -80,7 +80,7 @@ pub(super) fn make_bucket(address: &str, name: &str) -> Result<()> {
     let request = format!(
         "PUT /{name} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     );
-    stream.write_all(request.as_bytes()).context("cannot ask the object store")?;
+    stream.write_all(request.as_bytes()).context("cannot send a request to the object store")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).context("the object store does not answer")?;
     ensure!(answer.starts_with("HTTP/1.1 200"), "no bucket was made: {answer:?}");

@@ -3,10 +3,11 @@
 use std::fs::OpenOptions;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+
+use crate::wait::wait_within;
 
 const DISK: &str = "/dev/vda";
 /// The disk appears a moment after its driver was loaded. Emulated machines are slow.
@@ -14,14 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Writes a directory to the disk and overwrites what is on it.
 pub(crate) fn write_results(from: &Path) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while !Path::new(DISK).exists() {
-        ensure!(
-            Instant::now() < deadline,
-            "no {DISK} for the results (is virtio_blk.ko among the guest's modules?)"
-        );
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_within(PATIENCE, || Path::new(DISK).exists().then_some(())).with_context(|| {
+        format!("no {DISK} for the results (is virtio_blk.ko among the guest's modules?)")
+    })?;
     pack_directory(from)
         .with_context(|| format!("write {} to {DISK} (is it large enough?)", from.display()))
 }

@@ -7,8 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::OFlags;
@@ -16,6 +15,7 @@ use uncore_trace_lab::spec::{Disk, Move};
 
 use crate::model::Model;
 use crate::time;
+use crate::wait::wait_within;
 
 const NS_PER_US: u64 = 1_000;
 /// Alignment of requests and their buffers: a page, which is also the largest logical block.
@@ -61,11 +61,8 @@ pub(crate) fn send_requests(spec: &Disk, model: Option<&Model>, end_ns: u64) -> 
 }
 
 fn open_device(path: &Path) -> Result<File> {
-    let deadline = Instant::now() + PATIENCE;
-    while !path.exists() {
-        ensure!(Instant::now() < deadline, "no {} (has the machine a disk?)", path.display());
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_within(PATIENCE, || path.exists().then_some(()))
+        .with_context(|| format!("no {} (has the machine a disk?)", path.display()))?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
     options.open(path).with_context(|| format!("open {}", path.display()))

@@ -14,8 +14,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -28,6 +27,7 @@ use rustix::net::{
 use serde_json::json;
 use uncore_trace_lab::spec::{Act, Hold};
 
+use crate::wait::wait_within;
 use crate::{cgroup, time};
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -188,16 +188,9 @@ impl Holder {
 
     fn open_device(&self) -> Result<OwnedFd> {
         let path = Path::new(&self.hold.path);
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match File::open(path) {
-                Ok(file) => return Ok(file.into()),
-                Err(error) if Instant::now() >= deadline => {
-                    return Err(error).with_context(|| format!("open {}", path.display()));
-                }
-                Err(_) => thread::sleep(Duration::from_millis(20)),
-            }
-        }
+        let file = wait_within(PATIENCE, || File::open(path).ok());
+        let file = file.map_or_else(|| File::open(path), Ok);
+        Ok(file.with_context(|| format!("open {}", path.display()))?.into())
     }
 
     fn log_got(&self, pid: u32, how: &str, begin: u64) -> Result<()> {

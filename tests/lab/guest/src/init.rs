@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
-use std::{fs, io, panic, thread};
+use std::time::Duration;
+use std::{fs, io, panic};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::system::{RebootCommand, reboot, sethostname};
@@ -17,6 +17,7 @@ use uncore_trace_lab::spec::{Device, Guest};
 
 use crate::kmsg::Messages;
 use crate::model::Model;
+use crate::wait::wait_within;
 use crate::{archive, housekeeping, modules, mounts, steps};
 
 const OUT: &str = "/out";
@@ -80,15 +81,16 @@ fn define_devices(devices: &[Device]) -> Result<()> {
 
 /// Waits for PMUs and returns those that are missing. The checks of the steps find these.
 fn wait_for_pmus(pmus: &[String]) -> Result<Vec<&String>> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let present = present_pmus()?;
-        let missing: Vec<&String> = pmus.iter().filter(|name| !present.contains(*name)).collect();
-        if missing.is_empty() || Instant::now() >= deadline {
-            return Ok(missing);
+    let mut missing = Vec::new();
+    let look = || match present_pmus() {
+        Ok(present) => {
+            missing = pmus.iter().filter(|name| !present.contains(*name)).collect();
+            missing.is_empty().then_some(Ok(()))
         }
-        thread::sleep(Duration::from_millis(50));
-    }
+        Err(error) => Some(Err(error)),
+    };
+    wait_within(PATIENCE, look).transpose()?;
+    Ok(missing)
 }
 
 fn present_pmus() -> Result<BTreeSet<String>> {

@@ -27,6 +27,9 @@ mod mounts;
 mod steps;
 mod tenant;
 mod time;
+#[allow(dead_code, reason = "the integration tests use the rest")]
+#[path = "../../../wait.rs"]
+mod wait;
 mod witness;
 mod work;
 

@@ -9,7 +9,6 @@ use std::io::{self, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -24,6 +23,7 @@ use uncore_trace_lab::spec::Step;
 use crate::cgroup;
 use crate::kmsg::Messages;
 use crate::model::Model;
+use crate::wait::wait_within;
 
 /// The directory of the work files of steps, for their commands.
 const WORK: &str = "/lab/steps";
@@ -132,21 +132,17 @@ fn ends_within(pid: Pid, time: Duration) -> Result<bool> {
 /// Kills and reaps all processes that are left of a step. Only process 1 may do this, because it
 /// ends every process.
 fn end_everything() -> Result<()> {
-    let deadline = Instant::now() + REAP;
-    loop {
+    let end_all = || {
         // Process group 1 stands for every process but the caller.
         match kill_process_group(Pid::INIT, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => {}
-            Err(error) => return Err(error).context("end what the step has left"),
+            Err(error) => return Some(Err(error).context("end what the step has left")),
         }
         while let Ok(Some(_)) = wait_any(WaitOptions::NOHANG) {}
-        let none_left = matches!(wait_any(WaitOptions::NOHANG), Err(Errno::CHILD));
-        // The results of the next step show processes that the kernel could not end.
-        if none_left || Instant::now() >= deadline {
-            return Ok(());
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
+        matches!(wait_any(WaitOptions::NOHANG), Err(Errno::CHILD)).then_some(Ok(()))
+    };
+    // The results of the next step show processes that the kernel could not end.
+    wait_within(REAP, end_all).unwrap_or(Ok(()))
 }
 
 /// Saves the truth log of the step. It is empty in a guest without the model.

@@ -36,7 +36,11 @@ pub(super) fn answer_request<B>(
     // DNS rebinding: a foreign name that resolves to this address would make a foreign page
     // same-origin. No page reaches a Unix socket.
     if client == HttpClient::Local && !is_loopback(request) {
-        return text_response(StatusCode::FORBIDDEN, "ask for localhost or a loopback address\n");
+        return text_response(
+            StatusCode::FORBIDDEN,
+            "send the request to localhost or a loopback \
+                                                     address\n",
+        );
     }
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => {
@@ -51,7 +55,11 @@ pub(super) fn answer_request<B>(
         (&Method::GET, "/") => {
             text_response(StatusCode::OK, "GET /metrics\nGET /otlp\nPOST /trigger\n")
         }
-        _ => text_response(StatusCode::NOT_FOUND, "there are /metrics, /otlp and /trigger\n"),
+        _ => text_response(
+            StatusCode::NOT_FOUND,
+            "unknown path: use /metrics, /otlp or \
+                                                   /trigger\n",
+        ),
     }
 }
 
@@ -76,8 +84,8 @@ fn request_keep<B>(
     // A page of another site can post too, but a browser sends this header only if a preflight
     // request is granted.
     if !(is_owner(client) || has_token(request, shared)) {
-        let message = "send Authorization: Bearer TOKEN with the token of metrics.token-file, ask \
-                       as root over a Unix socket of metrics.listen, or send SIGUSR1\n";
+        let message = "send Authorization: Bearer TOKEN with the token of metrics.token-file, send \
+                       the request as root over a Unix socket of metrics.listen, or send SIGUSR1\n";
         return text_response(StatusCode::FORBIDDEN, message);
     }
     if !shared.has_ring {
@@ -86,7 +94,7 @@ fn request_keep<B>(
     }
     let pause = shared.refusal_left();
     if !pause.is_zero() {
-        let message = "the ring was saved less than kept.pause ago: ask again later\n";
+        let message = "the ring was saved less than kept.pause ago: try again later\n";
         let mut response = text_response(StatusCode::TOO_MANY_REQUESTS, message);
         response.headers_mut().insert(RETRY_AFTER, (pause.as_secs() + 1).into());
         return response;

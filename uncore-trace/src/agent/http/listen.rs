@@ -52,7 +52,7 @@ pub(in crate::agent) fn open_listeners(config: &Config) -> Result<Vec<Listener>>
 fn bind_unix_socket(path: &Path, mode: u32) -> Result<UnixListener> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            bail!("there is a file that is no socket")
+            bail!("the path is a file that is not a socket")
         }
         Ok(_) if UnixStream::connect(path).is_ok() => bail!("another process listens there"),
         Ok(_) => {}
@@ -91,7 +91,7 @@ mod tests {
         UnixStream::connect(&path).unwrap();
         let file = place.path().join("file");
         fs::write(&file, "kept").unwrap();
-        assert!(bind_unix_socket(&file, 0o660).unwrap_err().to_string().contains("no socket"));
+        assert!(bind_unix_socket(&file, 0o660).unwrap_err().to_string().contains("not a socket"));
         assert_eq!(fs::read(&file).unwrap(), b"kept");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2);
     }

@@ -56,7 +56,7 @@ fn read_token_file(path: &Path) -> Result<Vec<u8>> {
     let metadata = file.metadata()?;
     ensure!(
         metadata.is_file() && metadata.len() <= LARGEST,
-        "it is no file of at most {LARGEST} bytes"
+        "it is not a file of at most {LARGEST} bytes"
     );
     if metadata.permissions().mode() & 0o007 != 0 {
         log::warn!("everybody can use the token in {}: chmod o-rwx", path.display());

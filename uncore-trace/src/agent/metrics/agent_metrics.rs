@@ -9,7 +9,7 @@ impl MetricsPage {
     pub(super) fn canary_metric(&self) -> Option<PageMetric<'_>> {
         let (name, help) = (
             "uncore_trace_canary_credited_ratio",
-            "Bytes that the canary was credited, over those that it moved",
+            "Bytes in the shares of the canary, divided by the bytes that it moved",
         );
         let mut metric = PageMetric {
             is_of_window: true,
@@ -60,7 +60,7 @@ impl MetricsPage {
             ),
             (
                 "uncore_trace_kept",
-                "Number of times that a part of the ring was saved",
+                "Number of time spans of the ring that were saved",
                 "{recording}",
                 MetricKind::Counter,
                 kept as f64,
@@ -75,15 +75,15 @@ impl MetricsPage {
             ),
             (
                 "uncore_trace_owners_joined",
-                "Shares without a row of their own in the roll-up, or a series of their own here, \
-                 and owners that lost their series",
+                "Shares without a row of their own in the roll-up or a series of their own in the \
+                 metrics, and owners that lost their series",
                 "{share}",
                 MetricKind::Counter,
                 (joined + self.without_series) as f64,
             ),
             (
                 "uncore_trace_rows_without_series",
-                "Rows of links and events without series, beyond the limit",
+                "Rows of links and events that have no series because of the limit",
                 "{row}",
                 MetricKind::Counter,
                 self.left_out as f64,
@@ -126,7 +126,8 @@ impl AgentMetrics {
             ),
             (
                 "uncore_trace_unsent_oldest_timestamp_seconds",
-                "When the oldest of them was finished, in seconds since 1970",
+                "Time at which the oldest file that the object store has not confirmed was \
+                 finished, in seconds since 1970",
                 "s",
                 unsent.and_then(|waiting| waiting.oldest_s),
             ),
@@ -145,10 +146,14 @@ impl AgentMetrics {
         let disks = [
             (
                 "uncore_trace_disk_free_bytes",
-                "Bytes that the agent may still write on the disk of the ring or the roll-up",
+                "Free space on the disk of the ring or the roll-up that the agent may use",
                 (|disk| disk.free_bytes) as DiskFigure,
             ),
-            ("uncore_trace_disk_size_bytes", "Size of that disk", |disk| disk.size_bytes),
+            (
+                "uncore_trace_disk_size_bytes",
+                "Size of the disk of the ring or the roll-up",
+                |disk| disk.size_bytes,
+            ),
         ];
         disks.into_iter().filter(|_| !self.disks.is_empty()).map(|(name, help, bytes)| {
             self.disks.iter().fold(

@@ -32,7 +32,7 @@ impl MetricsPage {
     /// The body of a request of OTLP with all metrics of this host.
     pub fn encode_request(&self, host: &str) -> Vec<u8> {
         let current_ns = now_ns();
-        let end = self.window.map_or(current_ns, |(_, end)| end);
+        let end = self.window.map_or(current_ns, |window| window.end_ns);
         let metrics = self.all_metrics().into_iter().filter(|metric| !metric.series.is_empty());
         let time = |metric: &PageMetric<'_>| if metric.is_of_window { end } else { current_ns };
         let metrics = metrics.map(|metric| (time(&metric), metric));

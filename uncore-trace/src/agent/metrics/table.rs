@@ -208,7 +208,7 @@ fn ucum_unit(unit: &str) -> String {
 const TRAFFIC_METRICS: [TrafficMetric; 10] = [
     TrafficMetric {
         name: "uncore_trace_link_bytes",
-        help: "Bytes that went over a link",
+        help: "Bytes transferred over a link",
         links: true,
         metric_type: MetricKind::Counter,
         unit: "By",
@@ -216,7 +216,7 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
     },
     TrafficMetric {
         name: "uncore_trace_link_peak_bytes_per_second",
-        help: "The most that goes over a link",
+        help: "Peak bandwidth of a link",
         links: true,
         metric_type: MetricKind::Gauge,
         unit: "By/s",
@@ -230,7 +230,7 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
     },
     TrafficMetric {
         name: "uncore_trace_unattributed_bytes",
-        help: "Bytes over a link without a known owner",
+        help: "Bytes transferred over a link without a known owner",
         links: true,
         metric_type: MetricKind::Counter,
         unit: "By",
@@ -238,7 +238,8 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
     },
     TrafficMetric {
         name: "uncore_trace_owner_bytes",
-        help: "Bytes over a link by owner; other: all owners without a series of their own",
+        help: "Bytes transferred over a link by owner; other: all owners without a series of their \
+               own",
         links: true,
         metric_type: MetricKind::Counter,
         unit: "By",
@@ -259,7 +260,7 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
     },
     TrafficMetric {
         name: "uncore_trace_owner_low_bytes_per_second",
-        help: "Lower end of the 90 % interval of an owner's bytes in the last window",
+        help: "Lower end of the 90 % interval of an owner's rate in the last window",
         links: true,
         metric_type: MetricKind::Gauge,
         unit: "By/s",
@@ -269,7 +270,7 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
     },
     TrafficMetric {
         name: "uncore_trace_owner_high_bytes_per_second",
-        help: "Higher end of the 90 % interval of an owner's bytes in the last window",
+        help: "Higher end of the 90 % interval of an owner's rate in the last window",
         links: true,
         metric_type: MetricKind::Gauge,
         unit: "By/s",

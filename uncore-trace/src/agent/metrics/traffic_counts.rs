@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::clock::TimeSpan;
 use crate::schema::owner::{IDLE, IRQ, SOFTIRQ};
 
 /// Forgetting factor per window for an owner's recent bytes. Recent bytes decide who has a series.
@@ -92,8 +93,8 @@ pub(super) struct WaitingOwner {
 pub(super) struct TrafficCounts {
     /// When all sums were 0, ns since 1970.
     pub since_ns: i64,
-    /// Begin and end of the window, ns since 1970.
-    window: (i64, i64),
+    /// The window, on `CLOCK_REALTIME`.
+    window: TimeSpan<i64>,
     pub total: f64,
     pub unattributed: f64,
     pub other_owners: f64,
@@ -111,18 +112,18 @@ pub(super) struct TrafficCounts {
 
 impl TrafficCounts {
     /// Nothing is counted yet in this window, the first.
-    pub(super) fn new(window: (i64, i64)) -> Self {
-        Self { since_ns: window.0, window, ..Self::default() }
+    pub(super) fn new(window: TimeSpan<i64>) -> Self {
+        Self { since_ns: window.begin_ns, window, ..Self::default() }
     }
 
     /// Forgets the last window, and begins one with these ends.
-    pub(super) fn begin_window(&mut self, window: (i64, i64)) {
+    pub(super) fn begin_window(&mut self, window: TimeSpan<i64>) {
         self.window = window;
         // The clock may have been set back; no series begins after it is read.
-        self.since_ns = self.since_ns.min(window.1);
+        self.since_ns = self.since_ns.min(window.end_ns);
         for series in self.series.values_mut() {
             (series.confident_sum, series.rate_bounds) = ((0.0, 0.0), None);
-            series.since_ns = series.since_ns.min(window.1);
+            series.since_ns = series.since_ns.min(window.end_ns);
         }
     }
 
@@ -136,7 +137,7 @@ impl TrafficCounts {
     ) -> bool {
         let OwnerShare { value, confidence, interval } = row;
         if name.is_fixed() && value > 0.0 && !self.series.contains_key(&name) {
-            let since_ns = self.window.0;
+            let since_ns = self.window.begin_ns;
             self.series.insert(name.clone(), OwnerSeries { since_ns, ..OwnerSeries::default() });
         }
         let Some(series) = self.series.get_mut(&name) else {
@@ -219,7 +220,7 @@ impl TrafficCounts {
         let index = self.former_owners.iter().position(|(former, ..)| former == name);
         let owner = index.and_then(|index| self.former_owners.remove(index));
         let (total, since_ns) = owner.map_or((0.0, i64::MAX), |(_, total, since)| (total, since));
-        (total, since_ns.min(self.window.1))
+        (total, since_ns.min(self.window.end_ns))
     }
 
     /// Chooses the owners with a series for the next window, at the end of one of this length.

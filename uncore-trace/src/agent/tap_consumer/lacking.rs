@@ -9,7 +9,9 @@ impl TapConsumer {
         let rows = self.agent_metrics.unwritten;
         let rollup_gap = match (rows, self.is_unfinished) {
             (0, false) => None,
-            (0, true) => Some("its last hour is not finished: the next agent does that".to_owned()),
+            (0, true) => {
+                Some("its last hour is not finished: the next agent finishes it".to_owned())
+            }
             _ => Some(format!("{} could not be written", count_noun(rows as usize, "row"))),
         };
         let rollup_text = rollup_gap.map(|gap| format!("the roll-up is incomplete: {gap}"));

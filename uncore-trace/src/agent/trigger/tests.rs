@@ -42,7 +42,7 @@ fn conditions_that_cannot_hold_are_refused_with_the_remedy() {
     for (text, says) in [
         ("memory 0", "SUBJECT > LEVEL"),
         ("memory 0 > 80", "write the level as"),
-        ("memory 0 in > 80%", "no peak is known of memory 0 in"),
+        ("memory 0 in > 80%", "the peak of memory 0 in is not known"),
         ("memory 0 out > 1GB/s", "no counter counts this traffic"),
         ("memry 0 > 1GB/s", "did you mean memory 0?"),
         ("mem in > 1GB/s for soon", "with a unit"),

@@ -197,8 +197,7 @@ impl ConditionWatch {
                 TickRate::new(count.count_since(earlier.count), earlier.mono_ns, read_ns);
             for index in 0..self.watched_counters[counter].meters.len() {
                 let (meter, scale) = self.watched_counters[counter].meters[index];
-                let decided = self.add_tick_rate(meter, tick, tick_rate, scale);
-                came_true = came_true.or(decided);
+                came_true = came_true.or(self.add_tick_rate(meter, tick, tick_rate, scale));
             }
         }
         let (earliest_tick, newest_tick) =
@@ -277,9 +276,9 @@ impl ConditionWatch {
             if unread > state.logged_unread {
                 state.logged_unread = unread;
                 lines.push(format!(
-                    "{unread} of {counter_count} counters of the condition {text:?} are not read: \
-                     it is decided by the others; see the table counters for what was not opened, \
-                     and bring all CPUs online"
+                    "{unread} of {counter_count} counters of the condition {text:?} are not read, \
+                     and only the others are compared with the level: see the table counters for \
+                     counters that were not opened, and bring all CPUs online"
                 ));
             }
         }
@@ -299,8 +298,7 @@ struct TickRate {
 impl TickRate {
     fn new(count: Count, begin_ns: i64, end_ns: i64) -> Self {
         let rate = count.scale_factor().map(|factor| {
-            let elapsed_ns = end_ns.saturating_sub(begin_ns).max(1) as f64;
-            count.value as f64 * factor * 1e9 / elapsed_ns
+            count.value as f64 * factor * 1e9 / (end_ns.saturating_sub(begin_ns).max(1) as f64)
         });
         Self { rate, begin_ns, end_ns }
     }

@@ -86,8 +86,7 @@ impl OpenBin {
         let kept = sum(&irqs);
         let mut tasks = Vec::with_capacity(slots.len() + pieces.len());
         for slot in slots {
-            let irq_ns = slot.irq_ns.min(slot.wall_ns);
-            merge_slot(&mut tasks, TaskSlot { irq_ns, ..slot });
+            merge_slot(&mut tasks, TaskSlot { irq_ns: slot.irq_ns.min(slot.wall_ns), ..slot });
         }
         let mut irq_left = in_pieces;
         let mut wall_left = pieces_wall;
@@ -105,13 +104,12 @@ impl OpenBin {
             task.wall_ns -= task.irq_ns;
         }
         let tasks_ns: u64 = wall(&tasks);
-        let unknown = len_ns.saturating_sub(tasks_ns + kept + offline);
         CpuBin {
             end_ns,
             len_ns,
             tasks,
             irqs: merge_irqs(irqs),
-            unknown_ns: unknown,
+            unknown_ns: len_ns.saturating_sub(tasks_ns + kept + offline),
             untold,
             offline_ns: offline,
             excess_ns: excess,

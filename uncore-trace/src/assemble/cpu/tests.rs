@@ -97,7 +97,7 @@ fn an_old_state_or_one_after_the_end_says_nothing_of_a_cpu_that_went_offline() {
         let slots = vec![slot(1, end - begin, 0)];
         let state = peek(RunRecord { cpu: 0, begin_ns: begin, last_slot_begin: end, end, slots });
         assert_eq!(track.go_offline(Some(&state)), None);
-        assert_eq!(track.accounted_until(), 1000);
+        assert_eq!(track.accounted_ns, 1000);
         assert_eq!(track.add_offline_until(1200), Some(span(1000, 1100)));
         assert_eq!(track.add_offline_until(1200), None);
         let bin = track.close_first_bin(1100);
@@ -135,9 +135,9 @@ fn interrupt_time_is_taken_out_of_the_task() {
         slots: vec![slot(1, 60, 10), slot(2, 140, 25)],
     };
     track.add_run(&run, &mut names());
-    let irq = |boundary, ns| IrqRecord {
+    let irq = |tick_end_ns, ns| IrqRecord {
         cpu: 0,
-        boundary,
+        tick_end_ns,
         span: None,
         slots: vec![IrqTime { source: CpuContext::Irq(9), ns, count: 1 }],
     };
@@ -165,14 +165,14 @@ fn what_crosses_a_boundary_gives_way_to_what_does_not() {
         slots: vec![slot(1, 80, 0), slot(2, 120, 40)],
     };
     track.add_run(&run, &mut names());
-    let irq = |boundary, span, source| IrqRecord {
+    let irq = |tick_end_ns, span, source| IrqRecord {
         cpu: 0,
-        boundary,
+        tick_end_ns,
         span,
         slots: vec![IrqTime { source, ns: 20, count: 1 }],
     };
     track.add_irq_record(irq(1100, None, CpuContext::Irq(9)));
-    track.add_irq_record(irq(1200, Some((1080, 1120)), CpuContext::Softirq(8)));
+    track.add_irq_record(irq(1200, Some(span(1080, 1120)), CpuContext::Softirq(8)));
     let first = track.close_first_bin(1100);
     assert_eq!((first.irq_ns(false), first.irq_ns(true), first.excess_ns), (20, 0, 0));
     assert_eq!((total(&first), first.unknown_ns), (100, 0));
@@ -203,9 +203,9 @@ fn what_was_peeked_at_is_not_counted_again() {
 
 #[test]
 fn interrupts_that_were_not_sent_are_of_the_ticks_that_have_ended() {
-    let irq = |boundary| {
+    let irq = |tick_end_ns| {
         let slots = vec![IrqTime { source: CpuContext::Irq(9), ns: 10, count: 1 }];
-        IrqRecord { cpu: 0, boundary, span: None, slots }
+        IrqRecord { cpu: 0, tick_end_ns, span: None, slots }
     };
     let mut track = CpuTrack::new(1000, 100);
     let run = RunRecord {
@@ -219,7 +219,7 @@ fn interrupts_that_were_not_sent_are_of_the_ticks_that_have_ended() {
     let irqs = [1000, 1100, 1200].map(irq).to_vec();
     let state = Peek { irqs, ..peek(run) };
     assert_eq!(track.add_peek(&state, &task(2), 1100, &mut names()), None);
-    assert_eq!(track.accounted_until(), 1100);
+    assert_eq!(track.accounted_ns, 1100);
     assert_eq!(track.close_first_bin(1100).irq_ns(false), 10);
     track.stop_at(1200);
     track.add_irq_record(irq(1100));
@@ -231,14 +231,14 @@ fn interrupts_that_were_not_sent_are_of_the_ticks_that_have_ended() {
 /// meanwhile.
 #[test]
 fn interrupts_that_were_peeked_at_are_not_counted_again() {
-    let irq = |source, boundary, span, ns| IrqRecord {
+    let irq = |source, tick_end_ns, span, ns| IrqRecord {
         cpu: 0,
-        boundary,
+        tick_end_ns,
         span,
         slots: vec![IrqTime { source, ns, count: 1 }],
     };
     let hard = irq(CpuContext::Irq(9), 1100, None, 10);
-    let crossing = irq(CpuContext::Softirq(3), 1100, Some((1050, 1070)), 20);
+    let crossing = irq(CpuContext::Softirq(3), 1100, Some(span(1050, 1070)), 20);
     let mut track = CpuTrack::new(1000, 100);
     let run = RunRecord {
         cpu: 0,
@@ -328,7 +328,7 @@ fn a_slice_up_to_the_end_of_a_bin_is_whole() {
     };
     track.add_run(&run, &mut names());
     let slots = vec![IrqTime { source: CpuContext::Irq(9), ns: 10, count: 1 }];
-    track.add_irq_record(IrqRecord { cpu: 0, boundary: 1200, span: None, slots });
+    track.add_irq_record(IrqRecord { cpu: 0, tick_end_ns: 1200, span: None, slots });
     track.close_first_bin(1100);
     assert_eq!(track.close_first_bin(1200).tasks, [slot(2, 40, 10), slot(1, 50, 0)]);
 }
@@ -427,7 +427,7 @@ fn interrupts_of_lost_slices_are_of_the_unknown_time() {
     };
     assert_eq!(track.add_run(&run, &mut names()), Some(span(1000, 1060)));
     let slots = vec![IrqTime { source: CpuContext::Irq(9), ns: 25, count: 2 }];
-    track.add_irq_record(IrqRecord { cpu: 0, boundary: 1100, span: None, slots });
+    track.add_irq_record(IrqRecord { cpu: 0, tick_end_ns: 1100, span: None, slots });
     let bin = track.close_first_bin(1100);
     assert_eq!((bin.irq_ns(false), bin.unknown_ns, bin.excess_ns), (25, 40, 0));
     assert_eq!(total(&bin), 100);
@@ -440,7 +440,7 @@ fn interrupts_whose_record_was_lost_are_unknown_time() {
     let run = RunRecord { cpu: 0, begin_ns: 1000, last_slot_begin: 1100, end: 1100, slots };
     assert_eq!(track.add_run(&run, &mut names()), None);
     let told = vec![IrqTime { source: CpuContext::Irq(9), ns: 10, count: 2 }];
-    track.add_irq_record(IrqRecord { cpu: 0, boundary: 1100, span: None, slots: told });
+    track.add_irq_record(IrqRecord { cpu: 0, tick_end_ns: 1100, span: None, slots: told });
     let bin = track.close_first_bin(1100);
     assert_eq!((bin.irq_ns(false), bin.unknown_ns, bin.untold), (10, 25, 25));
     assert_eq!(total(&bin), 100);
@@ -508,8 +508,8 @@ fn an_interrupt_over_the_end_of_a_bin_is_divided() {
     track.add_run(&run, &mut names());
     let irq = IrqRecord {
         cpu: 0,
-        boundary: 1200,
-        span: Some((1090, 1130)),
+        tick_end_ns: 1200,
+        span: Some(TimeSpan::new(1090, 1130)),
         slots: vec![IrqTime { source: CpuContext::Softirq(3), ns: 40, count: 1 }],
     };
     track.add_irq_record(irq);
@@ -528,7 +528,7 @@ fn an_interrupt_of_an_hour_takes_no_memory_and_loses_no_time() {
     // A time that no part of the span divides, beside another of the same time.
     let irq = |source, ns| {
         let slots = vec![IrqTime { source, ns, count: 2 }];
-        IrqRecord { cpu: 0, boundary: HOUR, span: Some((TICK / 3, HOUR)), slots }
+        IrqRecord { cpu: 0, tick_end_ns: HOUR, span: Some(TimeSpan::new(TICK / 3, HOUR)), slots }
     };
     let (soft, hard) = (HOUR / 7, HOUR / 11);
     track.add_irq_record(irq(CpuContext::Softirq(3), soft));
@@ -588,9 +588,9 @@ proptest! {
             };
             track.add_run(&run, &mut names);
             let told = IrqTime { source: CpuContext::Irq(1), ns: irq, count: 1 };
-            let boundary = (at / 100 + 1) * 100;
-            let span = crosses.then_some((at, end));
-            track.add_irq_record(IrqRecord { cpu: 0, boundary, span, slots: vec![told] });
+            let tick_end_ns = (at / 100 + 1) * 100;
+            let span = crosses.then_some(TimeSpan::new(at, end));
+            track.add_irq_record(IrqRecord { cpu: 0, tick_end_ns, span, slots: vec![told] });
             at = end;
         }
         let mut end = 1100;

@@ -11,8 +11,7 @@ impl SourceReading for FilesReading<'_> {
     fn feed_stream(&self, streams: &mut Streams, context: &mut StreamContext<'_>) {
         let is_over = context.span.ended_before(self.span.begin_ns);
         if let Some(holders) = streams.holders.as_mut().filter(|_| !is_over) {
-            let new = holders.feed_reading(self, context.names, context.output.sink);
-            request_names(new, context);
+            request_names(holders.feed_reading(self, context.names, context.output.sink), context);
         }
     }
 }

@@ -94,8 +94,7 @@ impl CounterProgress {
         let tick = read_at.tick.max(limits.open_tick).max(latest.tick);
         self.latest_entry = TickTime { tick, time_ns };
         self.last_from = Some((cpu, trigger));
-        let counter = self.id;
-        Some(CounterReading { tick, time: time_ns, counter, cpu, trigger, value, owner })
+        Some(CounterReading { tick, time: time_ns, counter: self.id, cpu, trigger, value, owner })
     }
 }
 

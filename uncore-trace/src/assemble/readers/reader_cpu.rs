@@ -40,9 +40,8 @@ impl CounterSet {
     /// Whether the sample is of those counters that its CPU reads for another one.
     pub(super) fn is_shared_part(&self, sample: &SampleRecord) -> bool {
         let first_shared_slot = self.first_slot as usize + self.first_shared;
-        let len = self.slots.len().saturating_sub(self.first_shared);
         first_shared_slot == sample.first_slot as usize
-            && len == sample.readings.len()
+            && self.slots.len().saturating_sub(self.first_shared) == sample.readings.len()
             && self.other_cpus.contains(&sample.cpu)
     }
 }

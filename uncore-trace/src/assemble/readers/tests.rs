@@ -185,3 +185,30 @@ fn switches_of_other_cpus_are_readings_of_the_same_counter() {
     readers.log_sample(&after, SampleOwner::default(), &mut ledger, &mut log);
     assert_eq!(log.0.len(), 4, "the recording has ended");
 }
+
+/// Clocks of CPUs differ by some ns, and a damaged record has any numbers.
+#[test]
+fn a_sample_that_ends_before_its_begin_has_no_width_and_no_number_is_too_large() {
+    /// The width of each sample.
+    #[derive(Default)]
+    struct Widths(Vec<u64>);
+    impl ReadingLog for Widths {
+        fn open_tick(&self) -> u64 {
+            0
+        }
+
+        fn log_readings(&mut self, _readings: &[CounterReading], row: &ReadingColumns<'_>) {
+            self.0.push(row.width_ns);
+        }
+    }
+    let (mut readers, mut ledger, mut log) = (readers(), Ledger::default(), Widths::default());
+    let ordered = sample(1, 100, TICK);
+    let reversed = SampleRecord { end_ns: 2 * TICK - 1, sequence: 1, ..sample(2, 110, 2 * TICK) };
+    let last = SampleRecord { sequence: u64::MAX, ..sample(3, 120, 3 * TICK) };
+    let wrapped = sample(4, 130, 4 * TICK);
+    for record in [ordered, reversed, last, wrapped] {
+        readers.log_sample(&record, SampleOwner::default(), &mut ledger, &mut log);
+    }
+    assert_eq!(log.0, [100, 0, 100, 100]);
+    assert_eq!(ledger.totals().get(&Cause::LostSample), Some(&(u64::MAX - 2)));
+}

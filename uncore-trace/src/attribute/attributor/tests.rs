@@ -6,10 +6,10 @@ use arrow::array::AsArray as _;
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 
 use super::*;
-use crate::attribute::Choice;
 use crate::attribute::core_siblings::CoreSiblings;
 use crate::attribute::facts::order_counters;
 use crate::attribute::methods::Methods;
+use crate::choice::MethodChoice;
 use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{CounterValue, Owner, ROWS_AT_ONCE, ReadingTrigger};
@@ -58,7 +58,7 @@ fn window(attributor: &mut Attributor, rows: &mut fabric::Builder) {
     take(LogEntry::EndOfTick { tick: 11, is_last: false });
 }
 
-fn attributor(plan: &Plan, choice: Choice) -> Attributor {
+fn attributor(plan: &Plan, choice: MethodChoice) -> Attributor {
     attributor_of(plan, Methods { choice, ..Methods::default() })
 }
 
@@ -78,7 +78,7 @@ fn attributor_of(plan: &Plan, methods: Methods) -> Attributor {
 #[test]
 fn rows_of_a_large_window_are_made_in_pieces() {
     let plan = plan();
-    let mut attributor = attributor(&plan, Choice::Residency);
+    let mut attributor = attributor(&plan, MethodChoice::Residency);
     let mut rows = fabric::Builder::default();
     window(&mut attributor, &mut rows);
     let mut made = Vec::new();
@@ -98,7 +98,7 @@ fn rows_of_a_large_window_are_made_in_pieces() {
 #[test]
 fn the_rest_of_a_window_is_made_before_the_next_entry() {
     let plan = plan();
-    let mut attributor = attributor(&plan, Choice::Residency);
+    let mut attributor = attributor(&plan, MethodChoice::Residency);
     let mut rows = fabric::Builder::default();
     window(&mut attributor, &mut rows);
     let names = Arc::new(crate::schema::cgroups::CgroupNames {
@@ -119,7 +119,7 @@ fn windows(relief: Relief) -> Vec<(i64, String, i64)> {
     let mut plan = plan();
     plan.window_ns = 10_000_000;
     plan.counters.truncate(1);
-    let mut attributor = attributor(&plan, Choice::Regression);
+    let mut attributor = attributor(&plan, MethodChoice::Regression);
     let mut rows = fabric::Builder::default();
     let owner = |pid| Owner::Task { pid, comm: Comm::default(), cgroup_id: u64::from(pid) };
     let mut random = fastrand::Rng::with_seed(3);

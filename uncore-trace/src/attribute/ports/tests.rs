@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use super::super::attributor::Attributor;
 use super::super::core_siblings::CoreSiblings;
 use super::super::facts::{RecordingFacts, order_counters};
-use super::super::{Choice, Effort, Methods};
+use super::super::{Effort, Methods};
+use crate::choice::MethodChoice;
 use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{
@@ -72,7 +73,7 @@ fn rows_of(
         plan: &plan,
         counters: &order_counters(&plan, |id| Some(id) == failed),
         methods: Methods {
-            choice: Choice::Auto,
+            choice: MethodChoice::Auto,
             io: false,
             lag_ns,
             effort: Effort::Live,

@@ -121,7 +121,9 @@ const MAX_WAITING: usize = 4096;
 /// shows no file that is only mapped, on its way in a socket (`SCM_RIGHTS`) or registered with
 /// `io_uring`: it is in no process's table of files. 0.9 is a choice, not a measurement: what
 /// drives a device usually keeps its file open for as long as it uses it, and nothing of the kernel
-/// says when it does not.
+/// says when it does not. Mappings alone could be read (the iterator `task_vma`), but not cheaply:
+/// processes have several times to some hundred times as many of them as files, and the iterator
+/// takes the lock of each process's address space, for which the process may have to wait.
 const SEEN_PROBABILITY: f64 = 0.9;
 
 /// Processes of a tenant that have shares of their own in a window. Those of more are united.
@@ -227,8 +229,7 @@ impl DivisionStage for DeviceHolders {
             };
             Arc::clone(held.fractions.get_or_insert_with(compute))
         };
-        let fractions = self.counters.iter_mut().map(fractions_of_counter).collect();
-        self.open_ticks.push((tick, fractions));
+        self.open_ticks.push((tick, self.counters.iter_mut().map(fractions_of_counter).collect()));
     }
 
     /// Divides the counts of the ticks since the last call among the holders.
@@ -354,8 +355,7 @@ fn divide_by_time(owners: &BTreeMap<Owner, u64>, tick_ns: u64) -> Vec<(Owner, f6
     let sum: u64 = tenants.values().map(|(longest, _)| longest).sum();
     let fraction_of = |(owner, ns): (&Owner, &u64)| {
         let (longest, sum_ns) = tenants.get(&cgroup_of_owner(owner))?;
-        let tenant_fraction = *longest as f64 / sum.max(tick_ns) as f64;
-        Some((*owner, tenant_fraction * *ns as f64 / *sum_ns as f64))
+        Some((*owner, (*longest as f64 / sum.max(tick_ns) as f64) * *ns as f64 / *sum_ns as f64))
     };
     owners.iter().filter_map(fraction_of).collect()
 }

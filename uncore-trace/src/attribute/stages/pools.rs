@@ -90,8 +90,9 @@ mod tests {
     use std::rc::Rc;
 
     use crate::attribute::{
-        Attributor, Choice, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
+        Attributor, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
     };
+    use crate::choice::MethodChoice;
     use crate::clock::Snapshot;
     use crate::entries::{
         CounterReading, CounterValue, DeviceTransfer, LogConsumer as _, LogEntry, Owner,
@@ -128,7 +129,7 @@ mod tests {
             plan: &plan,
             counters: &order_counters(&plan, |_| false),
             methods: Methods {
-                choice: Choice::Auto,
+                choice: MethodChoice::Auto,
                 io: true,
                 lag_ns: 0,
                 effort: Effort::Live,

@@ -198,7 +198,7 @@ fn a_term_that_cannot_be_encoded_is_an_error_at_its_column() {
             "reads,port=0x10",
             "column 7: p_0: port: 0x10 is too large for config1:0-3: the maximum is 0xf".to_owned(),
         ),
-        ("lanes", "column 1: lanes needs lane=N with it, N up to 0xf".to_owned()),
+        ("lanes", "column 1: lanes also needs lane=N, with N up to 0xf".to_owned()),
         ("wrong", "column 1: p_0: its event wrong uses the unknown field no_field".to_owned()),
         (
             "large",

@@ -8,28 +8,7 @@ use serde::Serialize;
 
 use crate::open::{MOST_INSTRUCTIONS, VerifiedProgram, VerifierEffort};
 use crate::text::printable;
-
-/// The output of `--json`.
-#[derive(Debug, Serialize)]
-struct VerifierReport<'a> {
-    /// Release of the running kernel.
-    kernel: String,
-    /// Architecture, as `uname -m` prints it.
-    arch: String,
-    /// Number of instructions at which the verifier gives up.
-    limit: u32,
-    programs: Vec<VerifiedProgramReport<'a>>,
-}
-
-/// One program; the counts are null if it is refused.
-#[derive(Debug, Serialize)]
-struct VerifiedProgramReport<'a> {
-    program: &'a str,
-    instructions: Option<u32>,
-    states: Option<u32>,
-    peak_states: Option<u32>,
-    refused: Option<&'a str>,
-}
+use crate::view::json_lines::json_object;
 
 /// The output for these programs, and the exit code: 2 if one is refused.
 pub(super) fn verifier_report(programs: &[VerifiedProgram], json: bool) -> Result<(String, u8)> {
@@ -39,19 +18,20 @@ pub(super) fn verifier_report(programs: &[VerifiedProgram], json: bool) -> Resul
     if !json {
         return Ok((verifier_table(programs, &release), code));
     }
-    let report = VerifierReport {
+    let report = json_object! {
         kernel: release,
-        arch: kernel.machine().to_string_lossy().into_owned(),
+        arch: kernel.machine().to_string_lossy(),
         limit: MOST_INSTRUCTIONS,
-        programs: programs.iter().map(program_report).collect(),
+        programs: programs.iter().map(program_object).collect::<Vec<_>>(),
     };
     let text = serde_json::to_string_pretty(&report).context("cannot write the figures as JSON")?;
     Ok((text + "\n", code))
 }
 
-fn program_report(verified: &VerifiedProgram) -> VerifiedProgramReport<'_> {
+/// The object of a program; the counts are null if it is refused.
+fn program_object(verified: &VerifiedProgram) -> impl Serialize {
     let effort = verified.effort.as_ref().ok();
-    VerifiedProgramReport {
+    json_object! {
         program: &verified.program,
         instructions: effort.map(|figures| figures.instructions),
         states: effort.map(|figures| figures.states),
@@ -76,9 +56,8 @@ fn verifier_table(programs: &[VerifiedProgram], release: &str) -> String {
             Err(reason) => writeln!(table, "{program:<width$}  refused: {}", printable(reason)),
         };
     }
-    let refused = programs.iter().filter(|verified| verified.effort.is_err()).count();
-    let verdict = match refused {
-        0 => "takes all programs".to_owned(),
+    let verdict = match programs.iter().filter(|verified| verified.effort.is_err()).count() {
+        0 => "accepts all programs".to_owned(),
         count => format!("refuses {count} of {} programs", programs.len()),
     };
     let release = printable(release);
@@ -112,7 +91,7 @@ mod tests {
              verifier of Linux 7.2.1 refuses 1 of 2 programs; it gives up at 1000000 \
              instructions\n"
         );
-        assert!(verifier_table(&programs[..1], "7.2.1").contains("takes all programs"));
+        assert!(verifier_table(&programs[..1], "7.2.1").contains("accepts all programs"));
     }
 
     #[test]

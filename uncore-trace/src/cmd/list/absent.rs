@@ -30,7 +30,7 @@ pub(super) struct Row {
 /// The missing PMUs, or the reason why they are not known. Then the families without a PMU here.
 pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
     let findings =
-        doctor::absent_pmus(&doctor::ExaminedMachine::at_root(&machine.root)).into_iter();
+        doctor::absent_drivers(&doctor::ExaminedMachine::at_root(&machine.root)).into_iter();
     let drivers = findings.map(|finding| Row {
         family: None,
         group: None,
@@ -82,10 +82,9 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     ];
     let mut table = TextTable::new(columns);
     for row in families {
-        let group = row.group.map(Group::name);
         table.add_row([
             cell_text(row.family.as_deref()),
-            cell_text(group),
+            cell_text(row.group.map(Group::name)),
             cell_text(Some(&row.why)),
         ]);
     }

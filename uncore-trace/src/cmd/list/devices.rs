@@ -188,8 +188,8 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     }
     let mut text = table.to_listing(view.width);
     if rows.iter().flat_map(|row| &row.files).any(|file| file.holders.is_none()) {
-        let note = "?: the open files of some processes cannot be read: who holds a device is \
-                    shown to root on the machine itself";
+        let note = "?: the open files of some processes cannot be read: run as root on the machine \
+                    itself to see who holds a device";
         text.push_str(&wrapped("", note, view.width));
     }
     text

@@ -39,8 +39,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
             window_ns: 10_000_000,
             ..PlanRequest::default()
         };
-        let planned = plan(machine, catalog, &request);
-        let (counters, notes) = match planned {
+        let (counters, notes) = match plan(machine, catalog, &request) {
             Ok(plan) => (plan.counters, plan.notes),
             Err(error) => (Vec::new(), vec![format!("{error:#}")]),
         };

@@ -93,7 +93,7 @@ pub(super) fn read_assignments(machine: &Machine) -> BTreeSet<Assignment> {
             .map_or_else(|| Ok(BTreeSet::new()), |listed| list_assignments(&listed, &machine.root))
     });
     assigned.unwrap_or_else(|error| {
-        log::warn!("the kubelet does not say which devices pods have: {error:#}");
+        log::warn!("cannot get the devices of pods from the kubelet: {error:#}");
         BTreeSet::new()
     })
 }

@@ -47,7 +47,7 @@ macro_rules! parts {
         /// The parts that are listed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
         pub enum What {
-            /// All of it.
+            /// All parts.
             All,
             $($(#[$doc])* $name,)*
         }
@@ -83,7 +83,7 @@ macro_rules! parts {
 parts! {
     /// The PMUs.
     pmus: Pmus,
-    /// The groups of `-p` and what they open here.
+    /// The groups of `-p` and the counters that they open here.
     groups: Groups,
     /// The events of each kind of PMU.
     events: Events,
@@ -91,17 +91,17 @@ parts! {
     metrics: Metrics,
     /// The devices, the PMU and filter that count each, and who has its device files open.
     devices: Devices,
-    /// The PMUs that such a machine has and this one does not show, and why.
+    /// The PMUs that are usual for such a machine but absent here, and why.
     absent: Absent,
 }
 
 /// List what can be counted on this machine, and what is absent
 ///
-/// The parts are PMUs, groups, events, metrics, devices, and the PMUs that such a machine usually
-/// has and this one lacks. For a group it shows the counters that `record -p GROUP` would open
-/// here; for a device the PMU and filter of `record --device DEVICE`, its device files, and who has
-/// them open. On a terminal the tables fit its width: long texts are wrapped, and columns that do
-/// not fit are left out; the last line of a table names them.
+/// The parts are PMUs, groups, events, metrics, devices, and the PMUs that are usual for such a
+/// machine but absent here. For a group, `list` shows the counters that `record -p GROUP` would
+/// open; for a device, it shows the PMU and filter of `record --device DEVICE`, the device files,
+/// and who has them open. On a terminal the tables fit its width: long texts are wrapped, and
+/// columns that do not fit are left out; the last line of a table names them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples: what can be counted here, what `record -p pcie` would open, and all
@@ -110,7 +110,7 @@ of it for programs
   uncore-trace list groups
   uncore-trace list --json")]
 pub struct Args {
-    /// Which part
+    /// Part to list
     #[arg(value_enum, default_value = "all")]
     what: What,
 
@@ -121,11 +121,11 @@ pub struct Args {
     #[arg(long, help_heading = COUNT)]
     all: bool,
 
-    /// Show every column on one line, however wide, also on a terminal
+    /// Show all columns on one line, whatever the width, also on a terminal
     #[arg(long, help_heading = PRINT)]
     wide: bool,
 
-    /// Print JSON: everything, also what other machines have
+    /// Print JSON with all parts, also PMU families and metrics of other machines
     #[arg(long, conflicts_with_all = ["all", "wide"], help_heading = PRINT)]
     json: bool,
 

@@ -5,10 +5,10 @@ use super::groups;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
-use crate::catalog::suggest::list_names;
 use crate::discover::Machine;
 use crate::plan::resolve::Resolver;
 use crate::plan::traffic::AUTO;
+use crate::suggest::list_names;
 use crate::terminal::cells;
 use crate::text::{list_few, wrapped};
 
@@ -23,8 +23,7 @@ const CONFIDENCE: [&str; 2] = [
 
 /// The lines, of at most `width` cells if there is a limit.
 pub fn summary_text(machine: &Machine, catalog: &Catalog, width: Option<usize>) -> String {
-    let lines = summary_lines(machine, catalog);
-    lines.iter().map(|line| wrapped("", line, width)).collect()
+    summary_lines(machine, catalog).iter().map(|line| wrapped("", line, width)).collect()
 }
 
 fn summary_lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {

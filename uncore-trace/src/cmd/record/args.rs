@@ -11,10 +11,12 @@ use super::super::select::SelectArgs;
 use super::super::trust::TrustArgs;
 use super::super::witness::{WitnessArgs, percent};
 use super::{millis, seconds};
-use crate::attribute::{Choice, MIN_SHARE};
+use crate::attribute::MIN_SHARE;
+use crate::choice::MethodChoice;
 use crate::open::Timer;
-use crate::record::{Rotate, Sampling};
+use crate::record::Sampling;
 use crate::tables::series::Keep;
+use crate::tables::series::Rotate;
 
 const EXAMPLES: &str = "\
 Examples: all traffic that this machine can count, or what its kernel counts,
@@ -43,29 +45,22 @@ message shows the command's exit code.";
 
 /// Record who uses the fabric
 ///
-/// Opens the counters of the given groups and events, reads each on its reader CPU once per tick,
-/// records who runs on every CPU, and writes the counts divided among processes and cgroups.
+/// Opens the counters of the given groups and events, and reads each counter on its reader CPU once
+/// per tick. Records which tasks run on every CPU, divides the counts among processes and cgroups,
+/// and writes the shares.
 #[derive(clap::Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-#[command(
-    after_help = EXAMPLES,
-    override_usage = "uncore-trace record [OPTIONS] [-o FILE] [-- CMD...]"
-)]
+#[command(after_help = EXAMPLES,
+          override_usage = "uncore-trace record [OPTIONS] [-o FILE] [-- CMD...]")]
 pub struct Args {
     #[command(flatten)]
     pub(super) select: SelectArgs,
 
     /// FILE.parquet, a directory (for the raw tables too), or - for an Arrow IPC stream on standard
-    /// output; a device or a FIFO takes the stream only: -o - > /dev/null [default:
-    /// uncore-trace-TIME.parquet, which replaces nothing]
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = WRITE
-    )]
+    /// output. A device or a FIFO can only get the stream: -o - > /dev/null [default: a new file
+    /// uncore-trace-TIME.parquet]
+    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true,
+          value_parser = output::path(), help_heading = WRITE)]
     pub(super) output: Option<PathBuf>,
 
     /// Replace FILE if it exists and is a regular file
@@ -75,14 +70,13 @@ pub struct Args {
     #[command(flatten)]
     pub(super) permissions: ModeArg,
 
-    /// Continue in a new part after this time (1h) or this size (256MiB), without a gap: each part
-    /// is a separate recording. The parts of DIR/ are DIR/00000001/ and so on, those of
-    /// FILE.parquet are FILE-00000001.parquet and so on
+    /// Continue in a new part after this time (1h) or this size (256MiB), without a gap. Each part
+    /// is a separate recording: DIR/00000001/ and so on, or FILE-00000001.parquet and so on
     #[arg(long, value_name = "TIME|SIZE", help_heading = WRITE)]
     pub(super) rotate: Option<Rotate>,
 
-    /// Keep this many finished parts (24), or the newest parts up to this total size (20GiB),
-    /// counting the one that is being written; older parts are removed, also those of earlier
+    /// Keep this number of finished parts (24), or the newest parts up to this total size (20GiB),
+    /// including the part that is being written. Older parts are removed, also parts of earlier
     /// recordings
     #[arg(long, value_name = "N|SIZE", requires = "rotate", help_heading = WRITE)]
     pub(super) keep: Option<Keep>,
@@ -96,7 +90,7 @@ pub struct Args {
     #[arg(long, help_heading = WRITE)]
     pub(super) io: bool,
 
-    /// Cluster this host is in, for the column `cluster` of the tables
+    /// Name of this host's cluster, for the column `cluster` of the tables
     #[arg(long, value_name = "NAME", env = "UNCORE_TRACE_CLUSTER", help_heading = WRITE)]
     pub(super) cluster: Option<String>,
 
@@ -109,87 +103,65 @@ pub struct Args {
     pub(super) duration: Option<Duration>,
 
     /// Start counting this long after the command starts; a bare number is milliseconds
-    #[arg(
-        short = 'D',
-        long,
-        value_name = "TIME",
-        default_value = "0ms",
-        value_parser = millis,
-        help_heading = TIME
-    )]
+    #[arg(short = 'D', long, value_name = "TIME", default_value = "0ms", value_parser = millis,
+          help_heading = TIME)]
     pub(super) delay: Duration,
 
-    /// Send the command SIGTERM if the recording ends before it: at --duration or by a signal
+    /// Send SIGTERM to the command if the recording ends first, at --duration or by a signal
     #[arg(long, requires = "command", help_heading = TIME)]
     pub(super) kill: bool,
 
-    /// Make separate rows only for this cgroup and those below it; all other tasks share one row;
-    /// may be given several times
+    /// Make separate rows only for this cgroup and the cgroups below it; all other tasks share one
+    /// row; may be given several times
     #[arg(long = "cgroup", value_name = "PATH", help_heading = OWNER)]
     pub(super) cgroups: Vec<String>,
 
     #[command(flatten)]
     pub(super) trust: TrustArgs,
 
-    /// Count cgroups deeper than N below the root towards their ancestor of depth N; 0: the root
-    /// only
+    /// Count cgroups deeper than N below the root towards their ancestor of depth N; with 0,
+    /// towards the root
     #[arg(long, value_name = "N", help_heading = OWNER)]
     pub(super) cgroup_depth: Option<usize>,
 
     /// Length of a window, the time that a row covers: a whole number of ticks, at most 1m; a bare
     /// number is milliseconds
-    #[arg(
-        short = 'I',
-        long,
-        value_name = "TIME",
-        default_value = "10ms",
-        value_parser = millis,
-        help_heading = DIVIDE
-    )]
+    #[arg(short = 'I', long, value_name = "TIME", default_value = "10ms", value_parser = millis,
+          help_heading = DIVIDE)]
     pub(super) interval: Duration,
 
-    /// How to divide counts that are not read at every context switch
+    /// How to divide the counts of counters that are not read at every context switch
     #[arg(long, value_name = "METHOD", default_value = "auto", help_heading = DIVIDE)]
-    pub(super) method: Choice,
+    pub(super) method: MethodChoice,
 
-    /// Run a canary, a process in a cgroup of its own that moves known numbers of bytes at random
-    /// times, and say how many of them it was credited: reads of memory, direct reads of a file in
-    /// the output's directory, and loopback packets, if they are counted. It moves bytes for at
-    /// most 1 % of the time, and then at most 0.5 % of what a link can carry
+    /// Run a canary, a process in its own cgroup that moves known numbers of bytes at random times,
+    /// and report which part of these bytes its shares have. It reads memory, reads a file in the
+    /// output's directory directly, and sends loopback packets, if counters of the recording count
+    /// them. It moves bytes for at most 1 % of the time, and then at most 0.5 % of a link's
+    /// bandwidth
     #[arg(long, conflicts_with = "cgroup_depth", help_heading = DIVIDE)]
     pub(super) canary: bool,
 
-    /// Make monitoring groups of resctrl for the largest tenants, at most N and as many as the CPU
-    /// has RMIDs for, and remove them at the end: their bytes of memory are measured. Where there
-    /// are fewer groups than tenants, a quarter of the groups go from tenant to tenant. Threads
-    /// that are in monitoring groups of others stay there
-    #[arg(
-        long,
-        value_name = "N",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "16",
-        value_parser = clap::value_parser!(u8).range(1..),
-        help_heading = DIVIDE
-    )]
+    /// Measure the memory traffic of the largest tenants: make monitoring groups of resctrl for
+    /// them, and remove the groups at the end. There are at most N groups, and at most one for each
+    /// RMID of the CPU. If there are fewer groups than tenants, a quarter of the groups rotate
+    /// among the tenants. Threads in monitoring groups of other programs stay there
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
+          default_missing_value = "16", value_parser = clap::value_parser!(u8).range(1..),
+          help_heading = DIVIDE)]
     pub(super) monitor: Option<u8>,
 
-    /// How long a method that learns waits for later counts before it divides a window; with 0 it
-    /// uses only the counts up to that window; at most 10s and at most half of --flush; a bare
-    /// number is seconds [default: 1s, or half of --flush if that is shorter]
+    /// How long a method that learns waits for later counts before it divides a window, at most 10s
+    /// and at most half of --flush. With 0 it uses only the counts up to that window. A bare number
+    /// is seconds [default: 1s, or half of --flush if that is shorter]
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = DIVIDE)]
     pub(super) lag: Option<Duration>,
 
-    /// Unite processes whose share of a window is below this, in percent of its total: those of a
-    /// cgroup in one row, those of cgroups that are below it themselves in `other_tasks`; 0 unites
-    /// none
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = 100.0 * MIN_SHARE,
-        value_parser = percent,
-        help_heading = DIVIDE
-    )]
+    /// Merge processes whose share is below this percentage of the window's total. Small processes
+    /// of a cgroup share one row; if their cgroup is also below this percentage, they are in
+    /// `other_tasks`. 0 merges nothing
+    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * MIN_SHARE, value_parser = percent,
+          help_heading = DIVIDE)]
     pub(super) min_share: f64,
 
     /// Time between readings, 100us to 1s; a bare number is milliseconds [default: 1ms, or the
@@ -197,36 +169,31 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = millis, help_heading = COST)]
     pub(super) tick: Option<Duration>,
 
-    /// Read the counters at these tracepoints too, on their reader CPUs; with sched also on each
+    /// Also read the counters at these tracepoints on their reader CPUs; with sched, also on every
     /// other CPU on which the kernel allows it
     #[arg(long, value_name = "WHAT", value_delimiter = ',', help_heading = COST)]
     pub(super) sample_on: Vec<Sampling>,
 
-    /// Shortest time between readings of --sample-on; a bare number is milliseconds; 0 with
-    /// --sample-on sched makes counters of a CPU exact
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "100us",
-        value_parser = millis,
-        help_heading = COST
-    )]
+    /// Shortest time between readings of --sample-on; a bare number is milliseconds. With 0 and
+    /// --sample-on sched, the shares of counters of a CPU are exact
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = millis,
+          help_heading = COST)]
     pub(super) min_gap: Duration,
 
     #[command(flatten)]
     pub(super) witness: WitnessArgs,
 
-    /// Time between flushes: a killed recording keeps everything up to the last one; a bare number
-    /// is seconds [default: 2s, or the interval if that is longer]
+    /// Time between flushes: a killed recording keeps everything up to the last flush; a bare
+    /// number is seconds [default: 2s, or the interval if that is longer]
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = COST)]
     pub(super) flush: Option<Duration>,
 
-    /// How the counters are read
+    /// What reads the counters at each tick
     #[arg(long, value_name = "TIMER", default_value = "auto", help_heading = COST)]
     pub(super) timer: Timer,
 
-    /// Type information (BTF) of this very kernel, for one that was built without: a BTF file, or
-    /// vmlinux with a section .BTF [default: the kernel's own, or one in /boot, /lib/modules,
+    /// Type information (BTF) of the running kernel, if it was built without: a BTF file, or
+    /// vmlinux with a section .BTF [default: BTF of the kernel, or a file in /boot, /lib/modules or
     /// /usr/lib/debug]
     #[arg(long, value_name = "FILE", help_heading = COST)]
     pub(super) btf: Option<PathBuf>,
@@ -244,7 +211,7 @@ pub struct Args {
     #[arg(long, requires = "dry_run", help_heading = PRINT)]
     pub(super) json: bool,
 
-    /// At the end, say who had most of what also if standard error is not a terminal
+    /// Print the summary at the end also if standard error is not a terminal
     #[arg(long, conflicts_with = "quiet", help_heading = PRINT)]
     pub(super) summary: bool,
 

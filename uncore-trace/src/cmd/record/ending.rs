@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use anyhow::Result;
-
 use super::STDOUT;
 use crate::confine::ThreadNeeds;
 use crate::record::RecordOptions;
@@ -35,14 +33,11 @@ pub(super) fn answer_lines(options: &RecordOptions) -> Vec<String> {
         return Vec::new();
     }
     let width = terminal::columns().unwrap_or(COLUMNS).saturating_sub(PREFIX);
-    brief_lines(&options.output, width).unwrap_or_else(|error| {
-        log::warn!("cannot read the recording for its answer: {error:#}");
+    let recording = Recording::open(&options.output);
+    recording.and_then(|recording| brief_of_recording(&recording, width)).unwrap_or_else(|error| {
+        log::warn!("cannot read the recording for the summary: {error:#}");
         Vec::new()
     })
-}
-
-fn brief_lines(output: &Path, width: usize) -> Result<Vec<String>> {
-    brief_of_recording(&Recording::open(output)?, width)
 }
 
 /// The commands that show more; `None` for a stream.

@@ -18,13 +18,9 @@ const PREFIX: &str = "uncore-trace-probe-";
 /// `argv[0]` of that process.
 const PROCESS: &[u8] = b"uncore-trace-probe";
 
-/// Thaws what processes that have gone left frozen on this machine, and returns it. Errors are
-/// ignored: without permission nothing was frozen.
-pub(super) fn thaw_left() -> Vec<PathBuf> {
-    thaw_noted_in(Path::new("/run"))
-}
-
-fn thaw_noted_in(run: &Path) -> Vec<PathBuf> {
+/// Thaws what processes that have gone left frozen, by their notes in `run`, and returns it. Errors
+/// are ignored: without permission nothing was frozen.
+pub(super) fn thaw_noted_in(run: &Path) -> Vec<PathBuf> {
     let mut thawed = Vec::new();
     for entry in fs::read_dir(run).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -38,7 +38,7 @@ pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> 
     let latencies = read_latencies(recording, args)?;
     ensure!(
         !recording.is_rollup(),
-        "{path} is a roll-up, which does not keep latencies: ask a recording"
+        "{path} is a roll-up, which has no latencies: give a recording"
     );
     ensure!(
         !latencies.is_empty(),
@@ -55,12 +55,11 @@ pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> 
         latency::json::write_json_lines(&latencies, args.grouping(), incomplete.is_none())
             .context("cannot write JSON")?
     } else {
-        let width = terminal::width(args.wide);
         latency::text::render_text(
             &latencies,
             args.grouping(),
             args.top,
-            TextStyle { ascii: args.ascii, width },
+            TextStyle { ascii: args.ascii, width: terminal::width(args.wide) },
         )
     })?;
     Ok(0)

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, Result};
 
 use super::{Args, print};
+use crate::clock::TimeSpan;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 use crate::terminal;
@@ -26,7 +27,7 @@ pub(super) fn before_tables(
     style: TextStyle,
 ) -> Result<String> {
     let recorded = RecordedMarks::read_marks(recording)?;
-    let marks = marks_within(args, &recorded, usage.span_ns);
+    let marks = marks_within(args, &recorded, usage.span);
     let mut text = mark_list::draw_marks(&marks, usage.start_ns, MARKS, style);
     if marks.len() > MARKS {
         let path = printable(&args.path.display().to_string()).into_owned();
@@ -45,7 +46,7 @@ pub(super) fn before_tables(
 fn marks_within<'a>(
     args: &Args,
     all_marks: &'a RecordedMarks,
-    (begin_ns, end_ns): (i64, i64),
+    span: TimeSpan<i64>,
 ) -> Vec<&'a RecordedMark> {
     if all_marks.left_out > 0 {
         log::warn!(
@@ -56,8 +57,8 @@ fn marks_within<'a>(
             all_marks.left_out
         );
     }
-    let begin_ns = args.from.as_ref().map_or(i64::MIN, |_| begin_ns);
-    let end_ns = args.to.as_ref().map_or(i64::MAX, |_| end_ns);
+    let begin_ns = args.from.as_ref().map_or(i64::MIN, |_| span.begin_ns);
+    let end_ns = args.to.as_ref().map_or(i64::MAX, |_| span.end_ns);
     all_marks.list.iter().filter(|mark| mark.is_within(begin_ns, end_ns)).collect()
 }
 
@@ -69,10 +70,11 @@ pub(super) fn print_marks(args: &Args, recording: &Recording) -> Result<u8> {
     let recorded = RecordedMarks::read_marks(recording)?;
     // A recording without rows has no begin: times count from the first mark.
     let first_mark_ns = recorded.list.first().map_or(0, |mark| mark.begin_ns);
-    let (start_ns, span_ns) = span.map_or((first_mark_ns, (i64::MIN, i64::MAX)), |selected| {
-        (selected.start_ns, (selected.begin_ns, selected.end_ns))
+    let all_time = TimeSpan::new(i64::MIN, i64::MAX);
+    let (start_ns, span) = span.map_or((first_mark_ns, all_time), |selected| {
+        (selected.start_ns, TimeSpan::new(selected.begin_ns, selected.end_ns))
     });
-    let marks = marks_within(args, &recorded, span_ns);
+    let marks = marks_within(args, &recorded, span);
     let text = if args.json {
         mark_list::marks_as_json(&marks, start_ns).context("cannot write the marks as JSON")?
     } else if args.csv {

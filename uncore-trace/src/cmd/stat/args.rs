@@ -28,30 +28,31 @@ time. Without -p, -e, -M and --device: the software events that perf stat counts
 times of the command. Output goes to standard error unless -o or --log-fd is
 given.
 
-Options of perf stat that change nothing here are accepted too: -a, -B, -i and
-more. docs/limits.md lists what becomes of each one.
+Options of perf stat that have no effect here are accepted too: -a, -B, -i and
+more. docs/limits.md lists what stat does with each option of perf stat.
 
-With --for-each-cgroup a cgroup has what is in it and in those below it, as in
-perf. (other), (idle), (irq), (device) and (unattributed) are what is in no
-named cgroup. If one that is named is below another one, lines overlap, and the
-line (all) is the whole; else lines add up to it. Each line has the method of
-the share and its lowest confidence. Counters of a CPU (-p host, -p core) are
-read at every context switch, which makes every switch slower; uncore counters
-are read by the timer only.
+With --for-each-cgroup the line of a cgroup includes the cgroups below it, as in
+perf. (other), (idle), (irq), (device) and (unattributed) are counts that belong
+to no named cgroup. If a named cgroup is below another one, lines overlap, and
+the line (all) is the whole; otherwise the lines sum to the whole. Each line has
+the method of the share and its lowest confidence. Counters of a CPU (-p host,
+-p core) are read at every context switch, which makes every switch slower;
+uncore counters are read by the timer only.
 
 CSV: [seconds or 'summary'] [place [counters]] value unit event [cgroup] [+-%]
 running_ns running% rate_or_metric its_unit [method confidence]. JSON: one
-object a line with perf's keys. A rate is per second of the measurement, bytes
-in GB/s; perf's is per second of CPU time, with K, M or G. docs/limits.md lists
-every difference from perf.
+object a line with perf's keys. A rate is per second of the measurement, and
+bytes are in GB/s; a rate of perf is per second of CPU time, with K, M or G.
+docs/limits.md lists every difference from perf.
 
 stat treats the command as perf stat does. Ctrl-C goes to the command, and
-counting ends when it ends. A second Ctrl-C prints the counts and leaves the
-command running; with -I or --timeout the first one does. SIGTERM and SIGHUP do
-the same (perf prints nothing then). --timeout sends the command SIGTERM and
-waits for it; --interval-count and `stop` wait for it. If the reader of the
-output ends (`stat -I 100 | head`) counting ends and the command runs on. If the
-output cannot be written counting ends and stat waits for the command.
+counting ends when the command ends. A second Ctrl-C prints the counts and
+leaves the command running; with -I or --timeout the first Ctrl-C does this.
+SIGTERM and SIGHUP do the same (perf prints nothing then). --timeout sends the
+command SIGTERM and waits for it; --interval-count and `stop` wait for it. If
+the reader of the output ends (`stat -I 100 | head`), counting ends and the
+command runs on. If the output cannot be written, counting ends and stat waits
+for the command.
 
 Exit code: the command's (with -r that of the last run that failed; 128 + N if
 signal N killed it, 0 if --timeout did); 0 if the command was left running or
@@ -60,28 +61,20 @@ With --for-each-cgroup it is 1 if something was lost.";
 
 /// Count and print, as perf stat does
 ///
-/// Opens the counters of the given groups and events for the whole machine, and prints what they
-/// counted while the command ran, or until Ctrl-C. Instances of a PMU are added up.
+/// Opens the counters of the given groups and events for the whole machine, and prints their counts
+/// when the command ends or at Ctrl-C. Instances of a PMU are summed.
 #[derive(clap::Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-#[command(
-    after_help = EXAMPLES,
-    infer_long_args = true,
-    override_usage = "uncore-trace stat [OPTIONS] [-- CMD...]"
-)]
+#[command(after_help = EXAMPLES, infer_long_args = true,
+          override_usage = "uncore-trace stat [OPTIONS] [-- CMD...]")]
 pub struct Args {
     #[command(flatten)]
     pub(super) select: SelectArgs,
 
-    /// Count only with the counters that are read on these CPUs, e.g. 0-3,8; an uncore counter is
-    /// read on one CPU of its socket or die
-    #[arg(
-        short = 'C',
-        long = "cpu",
-        value_name = "CPUS",
-        conflicts_with = "for_each_cgroup",
-        help_heading = COUNT
-    )]
+    /// Use only counters that are read on these CPUs, e.g. 0-3,8; an uncore counter is read on one
+    /// CPU of its socket or die
+    #[arg(short = 'C', long = "cpu", value_name = "CPUS", conflicts_with = "for_each_cgroup",
+          help_heading = COUNT)]
     pub(super) cpus: Option<CpuList>,
 
     /// Count nothing: print the time only
@@ -94,26 +87,16 @@ pub struct Args {
     pub(super) null: bool,
 
     /// Print the counts of each interval of this length; a bare number is milliseconds
-    #[arg(
-        short = 'I',
-        long = "interval-print",
-        value_name = "TIME",
-        value_parser = millis,
-        help_heading = TIME
-    )]
+    #[arg(short = 'I', long = "interval-print", value_name = "TIME", value_parser = millis,
+          help_heading = TIME)]
     pub(super) interval: Option<Duration>,
 
     /// End after N intervals, and wait for the command
-    #[arg(
-        long,
-        value_name = "N",
-        requires = "interval",
-        value_parser = clap::value_parser!(u32).range(1..),
-        help_heading = TIME
-    )]
+    #[arg(long, value_name = "N", requires = "interval",
+          value_parser = clap::value_parser!(u32).range(1..), help_heading = TIME)]
     pub(super) interval_count: Option<u32>,
 
-    /// After the intervals, print the counts of the whole time too
+    /// After the intervals, also print the counts of the whole time
     #[arg(long, requires = "interval", help_heading = TIME)]
     pub(super) summary: bool,
 
@@ -123,30 +106,16 @@ pub struct Args {
 
     /// Start counting this long after the command starts, or with -1 when --control enables the
     /// counters; a bare number is milliseconds
-    #[arg(
-        short = 'D',
-        long,
-        value_name = "TIME",
-        default_value = "0",
-        hide_default_value = true,
-        allow_hyphen_values = true,
-        value_parser = delay,
-        help_heading = TIME
-    )]
+    #[arg(short = 'D', long, value_name = "TIME", default_value = "0", hide_default_value = true,
+          allow_hyphen_values = true, value_parser = delay, help_heading = TIME)]
     pub(super) delay: Delay,
 
-    /// Run the command N times, print the mean and its standard error; 0: until Ctrl-C, print each
-    /// run
-    #[arg(
-        short = 'r',
-        long,
-        value_name = "N",
-        conflicts_with = "interval",
-        help_heading = TIME
-    )]
+    /// Run the command N times, and print the mean and its standard error; with 0, repeat until
+    /// Ctrl-C and print each run
+    #[arg(short = 'r', long, value_name = "N", conflicts_with = "interval", help_heading = TIME)]
     pub(super) repeat: Option<u32>,
 
-    /// Before each run, write what is cached to disks: sync(2)
+    /// Before each run, write cached data to disks: sync(2)
     #[arg(short = 'S', long, conflicts_with = "for_each_cgroup", help_heading = TIME)]
     pub(super) sync: bool,
 
@@ -164,12 +133,8 @@ pub struct Args {
     pub(super) control: Option<ControlAddress>,
 
     /// A line for each of these cgroups: names or regular expressions, separated by commas
-    #[arg(
-        long,
-        value_name = "LIST",
-        conflicts_with_all = ["control", "repeat", "no_scale", "summary"],
-        help_heading = LINE
-    )]
+    #[arg(long, value_name = "LIST",
+          conflicts_with_all = ["control", "repeat", "no_scale", "summary"], help_heading = LINE)]
     pub(super) for_each_cgroup: Option<String>,
 
     /// A line for each socket
@@ -212,7 +177,7 @@ pub struct Args {
     #[arg(long, help_heading = PRINT)]
     pub(super) metric_only: bool,
 
-    /// Do not print events that counted nothing
+    /// Do not print events whose count is 0
     #[arg(long, help_heading = PRINT)]
     pub(super) hide_zero_events: bool,
 
@@ -237,13 +202,8 @@ pub struct Args {
     pub(super) verbose: u8,
 
     /// Print fields separated by SEP, in the order of perf
-    #[arg(
-        short = 'x',
-        long = "field-separator",
-        value_name = "SEP",
-        conflicts_with = "json",
-        help_heading = PRINT
-    )]
+    #[arg(short = 'x', long = "field-separator", value_name = "SEP", conflicts_with = "json",
+          help_heading = PRINT)]
     pub(super) separator: Option<String>,
 
     /// Print a JSON object for each line, with perf's keys
@@ -251,14 +211,8 @@ pub struct Args {
     pub(super) json: bool,
 
     /// Write to FILE instead of standard error; - is standard output
-    #[arg(
-        short,
-        long,
-        value_name = "FILE",
-        allow_hyphen_values = true,
-        value_parser = output::path(),
-        help_heading = WRITE
-    )]
+    #[arg(short, long, value_name = "FILE", allow_hyphen_values = true,
+          value_parser = output::path(), help_heading = WRITE)]
     pub(super) output: Option<PathBuf>,
 
     /// Add to FILE instead of replacing it
@@ -266,13 +220,8 @@ pub struct Args {
     pub(super) append: bool,
 
     /// Write to this inherited descriptor instead of standard error
-    #[arg(
-        long,
-        value_name = "FD",
-        value_parser = clap::value_parser!(u16).range(1..),
-        conflicts_with = "output",
-        help_heading = WRITE
-    )]
+    #[arg(long, value_name = "FD", value_parser = clap::value_parser!(u16).range(1..),
+          conflicts_with = "output", help_heading = WRITE)]
     pub(super) log_fd: Option<u16>,
 
     #[command(flatten)]

@@ -22,6 +22,7 @@ use self::rdma::Rdma;
 pub use self::vf::Netlink;
 use self::vf::Vf;
 use super::pci::{self, PciAddress};
+use super::read;
 use crate::bounds;
 pub use crate::schema::accounts::{AccountSource, Unit};
 pub use crate::schema::io::IoDirection;
@@ -93,7 +94,7 @@ impl AccountValues {
             let name: String = account.name.chars().take(LONGEST_NAME).collect();
             self.note_unread(
                 account.source,
-                &format!("{:?} is no name of an account", printable(&name)),
+                &format!("{:?} is not a name of an account", printable(&name)),
             );
         } else if self.values.len() >= MOST {
             self.note_unread(account.source, &format!("only {MOST} accounts are read"));
@@ -131,7 +132,10 @@ impl AccountValues {
                 if number.is_none() {
                     let text: String = text.chars().take(LONGEST_NAME).collect();
                     let text = text.trim();
-                    self.note_unread(source, &format!("{}: {text:?} is no number", path.display()));
+                    self.note_unread(
+                        source,
+                        &format!("{}: {text:?} is not a number", path.display()),
+                    );
                 }
                 number
             }
@@ -203,12 +207,7 @@ fn class_devices(root: &Path, function: PciAddress, class: &str) -> Vec<(String,
 
 /// The names in a directory, in order; of a large one only some.
 fn dir_names(dir: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let names =
-        entries.take(MOST_ENTRIES).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut names: Vec<String> = names.collect();
-    names.sort_unstable();
-    names
+    read::dir_names(dir, MOST_ENTRIES)
 }
 
 /// Trees of sysfs and procfs, for tests.

@@ -46,8 +46,7 @@ pub(super) fn is_representor(dir: &Path) -> bool {
 
 /// A file's text; `None` too where the driver does not know, which is an error of reading.
 pub(super) fn read_text(dir: &Path, file: &str) -> Option<String> {
-    let text = bounds::read_text(&dir.join(file), super::MOST_BYTES).ok()?;
-    Some(text.trim().to_owned())
+    Some(bounds::read_text(&dir.join(file), super::MOST_BYTES).ok()?.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -116,6 +116,6 @@ mod tests {
         tree.write_file(&format!("{port}/port_xmit_data"), "-1\n");
         let accounts_read = tree.read_accounts(&mut Rdma, &held_functions(&["0002:01:00.0"]));
         assert!(accounts_read.values.is_empty());
-        assert!(accounts_read.unread[&AccountSource::Rdma].contains("no number"));
+        assert!(accounts_read.unread[&AccountSource::Rdma].contains("not a number"));
     }
 }

@@ -41,8 +41,7 @@ pub fn find_tenant(
 pub fn cgroup_of(root: &Path, view: &CgroupView, thread: u32) -> Option<PathBuf> {
     let text = read::read_bytes(&root.join(format!("proc/{thread}/cgroup"))).ok()?;
     let text = String::from_utf8(text).ok()?;
-    let membership = text.lines().find_map(|line| line.strip_prefix("0::"))?;
-    view.path_of(Path::new(membership))
+    view.path_of(Path::new(text.lines().find_map(|line| line.strip_prefix("0::"))?))
 }
 
 /// The path that both begin with.

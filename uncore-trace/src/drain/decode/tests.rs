@@ -113,13 +113,13 @@ fn interrupts_are_decoded_also_across_the_end_of_a_tick() {
     {
         for (times, span) in [
             ([0, 0], None),
-            ([1990, 2030], Some((1990, 2030))),
+            ([1990, 2030], Some(TimeSpan::new(1990, 2030))),
             ([0, 2030], None),
             ([2030, 2030], None),
             ([2031, 2030], None),
         ] {
             let slots = vec![IrqTime { source, ns: 40, count: 5 }];
-            let read = IrqRecord { cpu: 3, boundary: 2000, span, slots };
+            let read = IrqRecord { cpu: 3, tick_end_ns: 2000, span, slots };
             assert_eq!(
                 decode_record(&bytes_of_an_interrupt(times, context)),
                 Ok(DrainedRecord::Irq(read))
@@ -335,7 +335,7 @@ fn a_transfer_of_io_is_decoded() {
         assert_eq!(moved.slots, [slot(IoKind::Read, mover)]);
     }
     for (times, span) in [
-        ([1990, 2030, 0], Some((1990, 2030))),
+        ([1990, 2030, 0], Some(TimeSpan::new(1990, 2030))),
         ([0, 2030, 0], None),
         ([2030, 2030, 0], None),
         ([2031, 2030, 0], None),

@@ -18,8 +18,7 @@ pub(in super::super) fn prepare_source<'a>(
             if !begun.session.sees_holders() {
                 return None;
             }
-            let thread = AccountSetup::prepare_reading(begun.machine).start_thread()?;
-            Some(Box::new(thread))
+            Some(Box::new(AccountSetup::prepare_reading(begun.machine).start_thread()?))
         })
     };
     preparation.wants_holders.then(setup)

@@ -82,8 +82,7 @@ impl MemoryReader {
         let cpu = *random.choice(&near.cpus).context("the node has no CPU")?;
         run_on(cpu)?;
         let far = random.usize(..self.nodes.len().max(1));
-        let node = self.nodes.get(far).and_then(|(node, _)| node.node);
-        Ok((cpu, node, far))
+        Ok((cpu, self.nodes.get(far).and_then(|(node, _)| node.node), far))
     }
 
     /// Number of chunks of a burst of this length.
@@ -94,8 +93,7 @@ impl MemoryReader {
     /// Reads the next chunk of an array; returns its bytes.
     pub(super) fn read_chunk(&mut self, array_index: usize) -> u64 {
         let Some((_, array)) = self.nodes.get_mut(array_index) else { return 0 };
-        let length = CHUNK as usize / size_of::<u64>();
-        let end = (array.next_index + length).min(array.numbers.len());
+        let end = (array.next_index + (CHUNK as usize / size_of::<u64>())).min(array.numbers.len());
         let chunk = &array.numbers[array.next_index..end];
         black_box(chunk.iter().fold(0, |sum: u64, number| sum.wrapping_add(*number)));
         array.next_index = if end == array.numbers.len() { 0 } else { end };

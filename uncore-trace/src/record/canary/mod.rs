@@ -110,7 +110,7 @@ impl CanaryProcess {
                 Some(CanaryMessage::Ready { cgroup, skipped }) => {
                     self.summary.cgroup = cgroup;
                     for Skipped { kind: traffic, why } in &skipped {
-                        log::warn!("the canary moves nothing of {}: {why}", traffic.kind_name());
+                        log::warn!("the canary does not move {}: {why}", traffic.kind_name());
                     }
                     self.summary.skipped.extend(skipped);
                     self.summary.skipped.sort_by_key(|entry| entry.kind);
@@ -124,11 +124,6 @@ impl CanaryProcess {
         bail!("the canary was not ready after {} s: leave out --canary", PREPARES.as_secs())
     }
 
-    /// Lets the process move bytes from now on.
-    fn start_moving(&mut self) {
-        self.child.send_order("go");
-    }
-
     /// The bursts that have ended since the last call, with their devices and links.
     fn take_bursts(&mut self) -> Vec<EndedBurst> {
         let was_running = !self.child.has_ended;
@@ -138,7 +133,7 @@ impl CanaryProcess {
             Vec::new()
         });
         if was_running && self.child.has_ended && !self.child.is_dismissed() {
-            log::warn!("the canary ended early: nothing more is known of what it was credited");
+            log::warn!("the canary ended early: later shares cannot be compared with it");
             self.child.wait_for_exit(ENDS);
             remove_left_cgroups();
         }
@@ -147,7 +142,7 @@ impl CanaryProcess {
             match message {
                 CanaryMessage::Burst(burst) => bursts.push(self.routes.route_burst(burst)),
                 CanaryMessage::GaveUp { kind: traffic, why } => {
-                    log::warn!("the canary moves nothing more of {}: {why}", traffic.kind_name());
+                    log::warn!("the canary no longer moves {}: {why}", traffic.kind_name());
                 }
                 CanaryMessage::Failed { why } => log::warn!("the canary failed: {why}"),
                 CanaryMessage::Ready { .. } | CanaryMessage::Ended => {}

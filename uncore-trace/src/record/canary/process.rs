@@ -163,8 +163,7 @@ impl Movers {
                 let memory = self.memory.as_mut().context("no memory")?;
                 let (cpu, node, array) = memory.choose_array(random)?;
                 let chunks = memory.chunks_in(seconds);
-                let bytes = move_evenly(chunks, length_ns, || Ok(memory.read_chunk(array)))?;
-                Ok((cpu, node, bytes))
+                Ok((cpu, node, move_evenly(chunks, length_ns, || Ok(memory.read_chunk(array)))?))
             }
             CanaryKind::Disk => {
                 let cpu = run_on_any(&self.cpus, random)?;

@@ -116,7 +116,7 @@ impl Routes {
             .collect();
         ensure!(
             memory.is_some() || disk.is_some() || network.is_some(),
-            "the canary has nothing to move ({}): record -p mem or -p io too, or leave out the \
+            "the canary has nothing to move ({}): also record -p mem or -p io, or leave out the \
              canary",
             reasons.join("; ")
         );
@@ -282,8 +282,7 @@ fn last_level_cache(root: &Path) -> Option<u64> {
     let size = |dir: PathBuf| {
         let attribute = |name| bounds::read_text(&dir.join(name), bounds::ATTRIBUTE).ok();
         let level: u32 = attribute("level")?.trim().parse().ok()?;
-        let size = attribute("size")?;
-        Some((level, size.trim().strip_suffix('K')?.parse::<u64>().ok()? << 10))
+        Some((level, attribute("size")?.trim().strip_suffix('K')?.parse::<u64>().ok()? << 10))
     };
     let entries = fs::read_dir(caches).ok()?.flatten();
     entries.filter_map(|entry| size(entry.path())).max().map(|(_, bytes)| bytes)

@@ -29,7 +29,7 @@ pub(in super::super) fn prepare_source<'a>(
     canary.summary.write_metadata(&mut metadata)?;
     let own_cgroup = Some(canary.summary.cgroup.clone());
     let mut setup = SideSetup::new(|_begun| {
-        canary.start_moving();
+        canary.child.send_order("go");
         Some(Box::new(canary))
     });
     (setup.own_cgroup, setup.metadata) = (own_cgroup, metadata);

@@ -59,13 +59,12 @@ impl MarkRefusal {
             }
             Self::TooManyOpen => format!("{MOST_OPEN} spans are open: end some of them first"),
             Self::NoRoom => format!(
-                "a single file has room for {LISTED_MARKS} marks and {} KiB of them: record into a \
+                "a single file can have {LISTED_MARKS} marks of together {} KiB: record into a \
                  directory (-o DIR/)",
                 LISTED_BYTES >> 10
             ),
             Self::Stream => {
-                "the recording is a stream, which has no place for marks: record into a file"
-                    .to_owned()
+                "the recording is a stream, which cannot have marks: record into a file".to_owned()
             }
         }
     }
@@ -237,8 +236,7 @@ impl MarkBook {
 
     /// Adds a mark to the list in the metadata, if there is room. Returns its index.
     fn add_to_list(&mut self, mark: &Mark) -> Option<usize> {
-        let json = serde_json::to_string(mark).ok()?;
-        let bytes = self.listed_bytes + json.len() + END_BYTES + 1;
+        let bytes = self.listed_bytes + serde_json::to_string(mark).ok()?.len() + END_BYTES + 1;
         // Once a mark was left out, later ones are too: the list has the first marks.
         if self.listed.marks.len() >= LISTED_MARKS
             || bytes > LISTED_BYTES

@@ -8,14 +8,13 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Result;
 use rustix::process::geteuid;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::book::{MarkBook, MarkRefusal, MarkRequest};
-use super::wire::{self, MESSAGE_BYTES, Message, REFUSED, TAKEN};
+use super::wire::{MESSAGE_BYTES, Message, REFUSED, TAKEN};
 use crate::clock::mono_ns;
 use crate::schema::marks::COMMAND;
 
@@ -34,11 +33,6 @@ pub(super) type SharedBook = Arc<Mutex<MarkBook>>;
 /// Locks the book. A task that panicked while it held the lock left the book consistent.
 pub(super) fn lock_book(book: &SharedBook) -> MutexGuard<'_, MarkBook> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The socket of this recorder for `uncore-trace mark`.
-pub(super) fn bind_own_socket() -> Result<UnixListener> {
-    Ok(UnixListener::bind(wire::marks_socket_path(std::process::id()))?)
 }
 
 /// Serves the connections of `uncore-trace mark`.

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
+use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
 use self::book::{MarkBook, MarkStorage};
@@ -45,7 +46,7 @@ impl RecordingMarks {
         };
         let book = Arc::new(Mutex::new(MarkBook::new(storage)));
         let mut listeners = JoinSet::new();
-        match listen::bind_own_socket() {
+        match UnixListener::bind(wire::marks_socket_path(std::process::id())) {
             Ok(listener) => {
                 listeners.spawn(listen::serve_commands(listener, Arc::clone(&book)));
             }

@@ -168,8 +168,7 @@ impl OwnGroups {
         // Whoever holds the lock expects the groups to stay as they are: the next look is soon.
         let Some(_changes) = lock_dir(self.resctrl.mount_dir()) else { return };
         for index in change.remove.into_iter().rev() {
-            let own_group = self.made_groups.remove(index);
-            self.tree.remove_group(own_group.group.group_dir()).ok();
+            self.tree.remove_group(self.made_groups.remove(index).group.group_dir()).ok();
         }
         for cgroup in change.add {
             match self.make_group(&cgroup, now_ns, groups) {

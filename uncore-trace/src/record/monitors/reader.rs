@@ -50,7 +50,8 @@ pub(super) struct MonitorReader {
     root: PathBuf,
     cgroups: PathBuf,
     view: CgroupView,
-    resctrl: Resctrl,
+    /// The file system that is read.
+    pub(super) resctrl: Resctrl,
     domains: Vec<CacheDomain>,
     sockets: Vec<i16>,
     groups: Vec<WatchedGroup>,
@@ -121,18 +122,12 @@ impl MonitorReader {
         })
     }
 
-    /// The file system that is read.
-    pub(super) const fn resctrl_tree(&self) -> &Resctrl {
-        &self.resctrl
-    }
-
     /// Makes up to `max_groups` groups for the largest tenants from now on.
     pub(super) fn make_groups(&mut self, max_groups: usize, tree: Box<dyn ResctrlTree>) {
-        let resctrl = self.resctrl.clone();
         self.own_groups = Some(OwnGroups::new(
             &self.root,
             (&self.cgroups, &self.view),
-            resctrl,
+            self.resctrl.clone(),
             max_groups,
             tree,
         ));
@@ -169,12 +164,11 @@ impl MonitorReader {
                 Ok(_) => self.loss_runs.end_run(group.inode, now_ns),
                 Err(MissingBytes::Begin) => self.loss_runs.note_begin(group.inode),
                 Err(MissingBytes::Lost(why)) => {
-                    let missing_since_ns = previous_ns.unwrap_or(now_ns);
                     self.loss_runs.note_missing(
                         group.inode,
                         &group.name,
                         why.clone(),
-                        missing_since_ns,
+                        previous_ns.unwrap_or(now_ns),
                         now_ns,
                     );
                 }

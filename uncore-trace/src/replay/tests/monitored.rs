@@ -62,7 +62,7 @@ fn live() -> Rows {
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &[0],
-        methods: Methods { choice: Choice::Residency, ..Methods::default() },
+        methods: Methods { choice: MethodChoice::Residency, ..Methods::default() },
         start_tick: START as u64,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),

@@ -260,8 +260,7 @@ impl ScreenList<'_> {
     /// Index of the first line shown, chosen so that the selected line is visible.
     fn first_shown(&self, room: usize) -> usize {
         let (selected, _) = self.selected;
-        let last_index = self.names.len().saturating_sub(1);
-        selected.min(last_index).saturating_sub(room.saturating_sub(1))
+        selected.min(self.names.len().saturating_sub(1)).saturating_sub(room.saturating_sub(1))
     }
 
     fn head_line(
@@ -283,8 +282,7 @@ impl ScreenList<'_> {
         let head = fit_width(&head, name_width, self.app.ascii);
         let mut text = format!("  {}", pad_to_width(&head, name_width));
         for column in &self.columns {
-            let blanks = column.column_width() - cells(&column.head) + GAP;
-            text.push_str(&" ".repeat(blanks));
+            text.push_str(&" ".repeat(column.column_width() - cells(&column.head) + GAP));
             text.push_str(&column.head);
         }
         if time > 0 {
@@ -319,8 +317,7 @@ impl ScreenList<'_> {
         }
         if time > 0 {
             let values = &self.times[line];
-            let first_value = values.len().saturating_sub(time);
-            let drawn = draw_bars(&values[first_value..], ascii);
+            let drawn = draw_bars(&values[values.len().saturating_sub(time)..], ascii);
             // The newest value is at the right end.
             let blanks = time - cells(&drawn) + GAP;
             pieces.push((format!("{}{drawn}", " ".repeat(blanks)), look_of(*look)));

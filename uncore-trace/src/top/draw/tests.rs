@@ -263,7 +263,7 @@ fn keys_do_nothing_where_there_are_no_links() {
         assert!(!drawn_body(&app, 80, 24).is_empty());
     }
     app.handle_key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
-    assert!(app.has_quit());
+    assert!(app.has_quit);
 }
 
 #[test]

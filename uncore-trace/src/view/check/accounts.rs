@@ -16,19 +16,13 @@ type CheckedAccount = ([String; 5], Option<i32>, Option<u64>);
 
 /// Verifies the rows; `None` if the recording has none.
 pub(super) fn verify_account_rows(recording: &Recording) -> Option<CheckOutcome> {
-    FaultTally::table_outcome(recording, &TABLE, scan_rows, "rows of accounts")
-}
-
-fn scan_rows(recording: &Recording) -> Result<FaultTally> {
-    let (mut tally, mut number) = (FaultTally::default(), 0);
     let mut last_values = BTreeMap::new();
-    let columns: Vec<&str> = TABLE.encodings.iter().map(|(name, _)| *name).collect();
-    for batch in recording.open_table(&TABLE)?.scan_columns(&columns)? {
-        let batch = batch?;
-        examine_batch(&batch, number, &mut last_values, &mut tally)?;
-        number += batch.num_rows() as u64;
-    }
-    Ok(tally)
+    let scan = || {
+        FaultTally::scan_table(recording, &TABLE, &TABLE.column_names(), |batch, number, tally| {
+            examine_batch(batch, number, &mut last_values, tally)
+        })
+    };
+    FaultTally::table_outcome(recording, &TABLE, scan, "rows of accounts")
 }
 
 fn examine_batch(

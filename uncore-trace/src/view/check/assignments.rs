@@ -17,19 +17,14 @@ const KEY: [&str; 6] = ["pod", "container", "resource", "device", "claim", "cdi"
 
 /// Verifies the rows; `None` if the recording has none.
 pub(super) fn verify_assignment_rows(recording: &Recording) -> Option<CheckOutcome> {
-    FaultTally::table_outcome(recording, &TABLE, scan_rows, "rows of assignments")
-}
-
-fn scan_rows(recording: &Recording) -> Result<FaultTally> {
-    let (mut tally, mut number) = (FaultTally::default(), 0);
     let mut ends: HashMap<[Option<String>; 8], i64> = HashMap::new();
     let wanted = [&KEY[..], &["bdf", "port", "begin_ns", "end_ns"]].concat();
-    for batch in recording.open_table(&TABLE)?.scan_columns(&wanted)? {
-        let batch = batch?;
-        examine_batch(&batch, number, &mut ends, &mut tally)?;
-        number += batch.num_rows() as u64;
-    }
-    Ok(tally)
+    let scan = || {
+        FaultTally::scan_table(recording, &TABLE, &wanted, |batch, number, tally| {
+            examine_batch(batch, number, &mut ends, tally)
+        })
+    };
+    FaultTally::table_outcome(recording, &TABLE, scan, "rows of assignments")
 }
 
 fn examine_batch(

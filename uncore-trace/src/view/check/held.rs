@@ -6,6 +6,7 @@ use anyhow::Result;
 use arrow::array::{Int32Array, RecordBatch};
 
 use super::{CheckOutcome, FaultTally};
+use crate::clock::TimeSpan;
 use crate::schema::columns::{
     BitsColumn, WordColumn, bits_column, i32_column, i64_column, nullable_value, word_column,
 };
@@ -17,12 +18,11 @@ type HoldingOwner = (String, Option<i32>, Option<String>, Option<u64>);
 
 /// From which end of a tick to which before an owner holds some function: times without an end hold
 /// on.
-type HoldingSpans = HashMap<HoldingOwner, Vec<(i64, i64)>>;
+type HoldingSpans = HashMap<HoldingOwner, Vec<TimeSpan<i64>>>;
 
 /// Verifies the shares; `None` if nothing says who held what.
 pub(super) fn verify_held_shares(recording: &Recording) -> Option<CheckOutcome> {
-    let scan =
-        |recording: &_| read_spans(recording).and_then(|spans| scan_shares(recording, &spans));
+    let scan = || read_spans(recording).and_then(|spans| scan_shares(recording, &spans));
     FaultTally::table_outcome(recording, &held::TABLE, scan, "shares of holders")
 }
 
@@ -42,18 +42,18 @@ fn read_spans(recording: &Recording) -> Result<HoldingSpans> {
             if ns.value_or_zero(row) > 0 {
                 open_since.entry(key).or_insert(end_ns);
             } else if let Some(begin_ns) = open_since.remove(&key) {
-                add_span(&mut spans, key.0, (begin_ns, end_ns));
+                add_span(&mut spans, key.0, TimeSpan { begin_ns, end_ns });
             }
         }
     }
     for ((holder, _), begin_ns) in open_since {
-        add_span(&mut spans, holder, (begin_ns, i64::MAX));
+        add_span(&mut spans, holder, TimeSpan::new(begin_ns, i64::MAX));
     }
     for owner_spans in spans.values_mut() {
         owner_spans.sort_unstable();
         owner_spans.dedup_by(|later, earlier| {
-            let meet = later.0 <= earlier.1;
-            earlier.1 = if meet { earlier.1.max(later.1) } else { earlier.1 };
+            let meet = later.begin_ns <= earlier.end_ns;
+            *earlier = if meet { earlier.hull(*later) } else { *earlier };
             meet
         });
     }
@@ -61,7 +61,7 @@ fn read_spans(recording: &Recording) -> Result<HoldingSpans> {
 }
 
 /// Adds a span to those of its owner, and to those of its cgroup, whose processes a row may unite.
-fn add_span(spans: &mut HoldingSpans, holder: HoldingOwner, span: (i64, i64)) {
+fn add_span(spans: &mut HoldingSpans, holder: HoldingOwner, span: TimeSpan<i64>) {
     let cgroup = (holder.0.clone(), None, None, holder.3);
     spans.entry(cgroup).or_default().push(span);
     if holder.1.is_some() {
@@ -82,10 +82,10 @@ fn scan_shares(recording: &Recording, spans: &HoldingSpans) -> Result<FaultTally
             let holder = owners.get(row);
             tally.examine_item(|| {
                 let holds = spans.get(&holder).is_some_and(|spans| {
-                    let later_index = spans.partition_point(|span| span.0 <= end_ns);
+                    let later_index = spans.partition_point(|span| span.begin_ns <= end_ns);
                     later_index
                         .checked_sub(1)
-                        .is_some_and(|last_index| spans[last_index].1 > begin_ns)
+                        .is_some_and(|last_index| spans[last_index].end_ns > begin_ns)
                 });
                 let (row, counter) = (number + row as u64, counter.value(row));
                 (!holds).then(|| {
@@ -119,10 +119,9 @@ impl<'a> HeldOwnerColumns<'a> {
     }
 
     fn get(&self, row: usize) -> HoldingOwner {
-        let pid = nullable_value(self.pid, row);
         (
             owned_word(&self.owner_kind, row).unwrap_or_default(),
-            pid,
+            nullable_value(self.pid, row),
             owned_word(&self.comm, row),
             self.cgroup.get(row),
         )

@@ -16,25 +16,20 @@ type OpenFileKey = (i32, i32, i32, i32);
 
 /// Verifies the rows; `None` if the recording has none.
 pub(super) fn verify_holder_rows(recording: &Recording) -> Option<CheckOutcome> {
-    FaultTally::table_outcome(recording, &TABLE, scan_rows, "rows of holders")
+    let mut ends: BTreeMap<OpenFileKey, i64> = BTreeMap::new();
+    let wanted = ["pid", "is_block", "major", "minor", "begin_ns", "end_ns", "learnt"];
+    let scan = || {
+        FaultTally::scan_table(recording, &TABLE, &wanted, |batch, number, tally| {
+            examine_batch(batch, number, &mut ends, tally)
+        })
+    };
+    FaultTally::table_outcome(recording, &TABLE, scan, "rows of holders")
 }
 
 /// Whether a row begins before the previous one ended. Parts of a recording that was rotated meet
 /// with two nulls.
 pub(super) fn is_within(begin_ns: Option<i64>, previous_end_ns: i64) -> bool {
     begin_ns.map_or(previous_end_ns != i64::MAX, |begin_ns| begin_ns < previous_end_ns)
-}
-
-fn scan_rows(recording: &Recording) -> Result<FaultTally> {
-    let (mut tally, mut number) = (FaultTally::default(), 0);
-    let mut ends: BTreeMap<OpenFileKey, i64> = BTreeMap::new();
-    let wanted = ["pid", "is_block", "major", "minor", "begin_ns", "end_ns", "learnt"];
-    for batch in recording.open_table(&TABLE)?.scan_columns(&wanted)? {
-        let batch = batch?;
-        examine_batch(&batch, number, &mut ends, &mut tally)?;
-        number += batch.num_rows() as u64;
-    }
-    Ok(tally)
 }
 
 fn examine_batch(

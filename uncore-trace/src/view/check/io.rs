@@ -11,21 +11,12 @@ use crate::tables::reader::Recording;
 
 /// Verifies the rows; `None` if the recording has none.
 pub(super) fn verify_io_rows(recording: &Recording) -> Option<CheckOutcome> {
-    recording.list_tables().iter().find(|table| table.name == io::TABLE.name)?;
-    Some(FaultTally::scan_outcome(scan_rows(recording), "rows of io"))
-}
-
-fn scan_rows(recording: &Recording) -> Result<FaultTally> {
-    let mut tally = FaultTally::default();
-    let mut number = 0;
     let wanted =
         ["mono_ns", "tick_ns", "direction", "owner", "pid", "cgroup_id", "bytes", "requests"];
-    for batch in recording.open_table(&io::TABLE)?.scan_columns(&wanted)? {
-        let batch = batch?;
-        examine_batch(&batch, number, &mut tally)?;
-        number += batch.num_rows() as u64;
-    }
-    Ok(tally)
+    recording.has_table(&io::TABLE).then(|| {
+        let scanned = FaultTally::scan_table(recording, &io::TABLE, &wanted, examine_batch);
+        FaultTally::scan_outcome(scanned, "rows of io")
+    })
 }
 
 fn examine_batch(batch: &RecordBatch, number: u64, tally: &mut FaultTally) -> Result<()> {

@@ -28,9 +28,8 @@ pub(super) fn verify_marks(recording: &Recording, facts: &MetadataFacts) -> Opti
             Some(format!("the {} at mono_ns {} {wrong}", mark.kind.kind_name(), mark.begin_ns))
         });
     }
-    let has_table = recording.list_tables().iter().any(|table| table.name == marks::TABLE.name);
     // After a kill the metadata may be one flush older than the table.
-    if has_table && !facts.repaired {
+    if recording.has_table(&marks::TABLE) && !facts.repaired {
         match find_difference(recording, &marks) {
             Ok(wrong) => tally.examine_item(|| wrong),
             Err(error) => return Some(CheckOutcome::Failed(format!("{error:#}"))),

@@ -9,6 +9,7 @@ use std::panic::resume_unwind;
 use std::thread;
 
 use anyhow::Result;
+use arrow::array::RecordBatch;
 
 use crate::schema::{TableDef, fabric};
 use crate::tables::reader::Recording;
@@ -92,13 +93,29 @@ impl FaultTally {
     fn table_outcome(
         recording: &Recording,
         table: &TableDef,
-        scan: impl FnOnce(&Recording) -> Result<Self>,
+        scan: impl FnOnce() -> Result<Self>,
         items: &str,
     ) -> Option<CheckOutcome> {
-        recording.list_tables().iter().find(|listed| listed.name == table.name)?;
-        let scanned = scan(recording);
+        let scanned = recording.has_table(table).then(scan)?;
         let is_empty = scanned.as_ref().is_ok_and(|tally| tally.examined == 0);
         (!is_empty).then(|| Self::scan_outcome(scanned, items))
+    }
+
+    /// Examines all rows of a table, a batch at a time; `examine` gets the number of rows before
+    /// the batch.
+    fn scan_table(
+        recording: &Recording,
+        table: &'static TableDef,
+        columns: &[&str],
+        mut examine: impl FnMut(&RecordBatch, u64, &mut Self) -> Result<()>,
+    ) -> Result<Self> {
+        let (mut tally, mut number) = (Self::default(), 0);
+        for batch in recording.open_table(table)?.scan_columns(columns)? {
+            let batch = batch?;
+            examine(&batch, number, &mut tally)?;
+            number += batch.num_rows() as u64;
+        }
+        Ok(tally)
     }
 }
 
@@ -130,32 +147,18 @@ pub fn verify_recording(recording: &Recording) -> Result<Vec<CheckFinding>> {
         finding("totals agree with readings", readings),
         finding("wall time agrees", rows.clock),
     ];
-    findings.extend(
-        intact::verify_places(recording)
-            .map(|outcome| finding("files are in their place", outcome)),
-    );
-    findings.extend(
-        readers::verify_reader_cpus(recording)
-            .map(|outcome| finding("counters read on their CPUs", outcome)),
-    );
-    findings.extend(
-        io::verify_io_rows(recording).map(|outcome| finding("device bytes are valid", outcome)),
-    );
-    findings.extend(
-        holders::verify_holder_rows(recording).map(|outcome| finding("holders are valid", outcome)),
-    );
-    findings.extend(
-        held::verify_held_shares(recording).map(|outcome| finding("holders hold", outcome)),
-    );
-    let assigned = assignments::verify_assignment_rows(recording);
-    findings.extend(assigned.map(|outcome| finding("assignments are valid", outcome)));
-    findings.extend(
-        accounts::verify_account_rows(recording)
-            .map(|outcome| finding("accounts are valid", outcome)),
-    );
-    findings.extend(
-        marks::verify_marks(recording, &facts).map(|outcome| finding("marks are valid", outcome)),
-    );
+    let optional = [
+        ("files are in their place", intact::verify_places(recording)),
+        ("counters read on their CPUs", readers::verify_reader_cpus(recording)),
+        ("device bytes are valid", io::verify_io_rows(recording)),
+        ("holders are valid", holders::verify_holder_rows(recording)),
+        ("holders hold", held::verify_held_shares(recording)),
+        ("assignments are valid", assignments::verify_assignment_rows(recording)),
+        ("accounts are valid", accounts::verify_account_rows(recording)),
+        ("marks are valid", marks::verify_marks(recording, &facts)),
+    ];
+    let present = optional.into_iter().filter_map(|(name, outcome)| Some(finding(name, outcome?)));
+    findings.extend(present);
     Ok(findings)
 }
 

@@ -270,8 +270,7 @@ impl ReadingSums {
             // First difference of the times: until then they were equal, and advanced with the
             // clock.
             (None, Some((enabled, running))) => {
-                let started = enabled.saturating_sub(passed);
-                (passed, running.saturating_sub(started))
+                (passed, running.saturating_sub(enabled.saturating_sub(passed)))
             }
             (Some(previous_times), Some(current_times)) => (
                 current_times.0.saturating_sub(previous_times.0),

@@ -13,8 +13,8 @@ use crate::tables::reader::Recording;
 
 /// Verifies the rows; `None` if the recording has no such table.
 pub(super) fn verify_reader_cpus(recording: &Recording) -> Option<CheckOutcome> {
-    recording.list_tables().iter().find(|table| table.name == cpus::TABLE.name)?;
-    Some(FaultTally::scan_outcome(scan_readings(recording), "readings"))
+    let scan = || FaultTally::scan_outcome(scan_readings(recording), "readings");
+    recording.has_table(&cpus::TABLE).then(scan)
 }
 
 fn scan_readings(recording: &Recording) -> Result<FaultTally> {

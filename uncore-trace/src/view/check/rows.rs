@@ -91,7 +91,7 @@ fn read_others(recording: &Recording) -> Result<String> {
         rows += table.row_count();
         if def.name != fabric::TABLE.name {
             let mut order = ColumnOrder::of_table(def);
-            for batch in table.scan_columns(&all_columns(def))? {
+            for batch in table.scan_columns(&def.column_names())? {
                 order.examine_batch(&batch?)?;
             }
         }
@@ -121,10 +121,6 @@ impl ColumnOrder {
         }
         Ok(())
     }
-}
-
-fn all_columns(def: &TableDef) -> Vec<&'static str> {
-    def.encodings.iter().map(|(name, _)| *name).collect()
 }
 
 impl Pass {
@@ -231,9 +227,8 @@ impl Pass {
         let excused = facts.may_have_gaps();
         for row in 0..batch.num_rows() {
             self.values.examine_item(|| {
-                let owner = owner.get(row).unwrap_or("(null)");
                 let row_owner = RowOwner {
-                    owner,
+                    owner: owner.get(row).unwrap_or("(null)"),
                     process: if intervals.is_some() { None } else { Some(pid.is_valid(row)) },
                     comm: comm.get(row),
                     number: number.is_valid(row),
@@ -293,8 +288,7 @@ fn conservation_fault(
     window: &CheckedWindow,
     total: f64,
 ) -> Option<String> {
-    let off = (window.sum - total).abs();
-    let near = off <= CONSERVATION * total.abs().max(window.size);
+    let near = (window.sum - total).abs() <= CONSERVATION * total.abs().max(window.size);
     // Written so that NaN fails.
     (!near).then(|| {
         format!(

@@ -125,7 +125,7 @@ fn a_damaged_row_group_is_told_from_a_damaged_footer() {
     for (at, words) in [
         (1, "row group 0 (rows 0 to 6002) of"),
         (sound.len() / 2, "row group 0 (rows 0 to 6002) of"),
-        (sound.len() - 200, "its footer is not what was written"),
+        (sound.len() - 200, "its footer has changed since it was written"),
     ] {
         let mut bytes = sound.clone();
         bytes[at] ^= 0x10;

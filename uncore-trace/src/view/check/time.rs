@@ -15,6 +15,7 @@ use anyhow::Result;
 
 use super::facts::{MetadataFacts, RecordedCpuTime};
 use super::{CheckOutcome, FaultTally};
+use crate::clock::TimeSpan;
 use crate::schema::columns::{i32_column, i64_column, nullable_value, word_column};
 use crate::schema::loss::Cause;
 use crate::schema::owner::UNATTRIBUTED;
@@ -56,8 +57,7 @@ fn cpu_time_fault(time: &RecordedCpuTime) -> Option<String> {
     }
     let sum: i64 = times_ns.iter().fold(0_i64, |a, b| a.saturating_add(*b));
     let span = time.end_ns.saturating_sub(time.begin_ns);
-    let allowed = EDGE_NS.max((span as f64 * SHARE) as i64);
-    if sum.abs_diff(span) > allowed as u64 {
+    if sum.abs_diff(span) > EDGE_NS.max((span as f64 * SHARE) as i64) as u64 {
         return Some(format!("CPU {cpu}: the parts sum to {sum} ns, {span} ns passed"));
     }
     let worst = time.worst_window_error_ns;
@@ -122,7 +122,7 @@ fn common_end_ns(tables: &[TickTable; 2]) -> i64 {
 const GAP_CAUSES: [&str; 2] = [Cause::RunGap.name(), Cause::CpuOffline.name()];
 
 /// Time spans of each CPU that the table `loss` covers, in order of time.
-type LossGaps = BTreeMap<i32, Vec<(i64, i64)>>;
+type LossGaps = BTreeMap<i32, Vec<TimeSpan<i64>>>;
 
 fn load_gaps(recording: &Recording) -> Result<LossGaps> {
     let mut gaps = LossGaps::new();
@@ -134,8 +134,8 @@ fn load_gaps(recording: &Recording) -> Result<LossGaps> {
         for row in (0..batch.num_rows())
             .filter(|&row| GAP_CAUSES.contains(&cause.get(row).unwrap_or_default()))
         {
-            let end = mono_ns.value(row);
-            let gap = (end.saturating_sub(span_ns.value(row)), end);
+            let end_ns = mono_ns.value(row);
+            let gap = TimeSpan::new(end_ns.saturating_sub(span_ns.value(row)), end_ns);
             gaps.entry(nullable_value(cpu, row).unwrap_or(-1)).or_default().push(gap);
         }
     }
@@ -146,17 +146,18 @@ fn load_gaps(recording: &Recording) -> Result<LossGaps> {
 }
 
 /// Time of a CPU that the spans cover between two times.
-fn covered_ns(gaps: &LossGaps, cpu: i32, begin_ns: i64, end_ns: i64) -> i64 {
+fn covered_ns(gaps: &LossGaps, cpu: i32, span: TimeSpan<i64>) -> i64 {
     let gaps = gaps.get(&cpu).map(Vec::as_slice).unwrap_or_default();
-    let first_gap = gaps.partition_point(|gap| gap.1 <= begin_ns);
-    let inside = gaps.iter().skip(first_gap).take_while(|gap| gap.0 < end_ns);
-    inside.map(|gap| gap.1.min(end_ns) - gap.0.max(begin_ns)).sum()
+    let first_gap = gaps.partition_point(|gap| gap.end_ns <= span.begin_ns);
+    let inside = gaps.iter().skip(first_gap).take_while(|gap| gap.begin_ns < span.end_ns);
+    inside.map(|gap| gap.end_ns.min(span.end_ns) - gap.begin_ns.max(span.begin_ns)).sum()
 }
 
 fn examine_ticks(ticks: &BTreeMap<TickAndCpu, TickTimes>, gaps: &LossGaps, tally: &mut FaultTally) {
     for (&(mono_ns, cpu), tick) in ticks {
         tally.examine_item(|| {
-            let covered = covered_ns(gaps, cpu, mono_ns.saturating_sub(tick.length), mono_ns);
+            let span = TimeSpan::new(mono_ns.saturating_sub(tick.length), mono_ns);
+            let covered = covered_ns(gaps, cpu, span);
             let missing_ns = tick.length.saturating_sub(tick.owned);
             if missing_ns < -EDGE_NS || missing_ns > covered.saturating_add(EDGE_NS) {
                 return Some(format!(

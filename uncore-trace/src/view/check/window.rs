@@ -192,8 +192,7 @@ impl CheckedWindow {
             }
             None => self.missing = true,
         }
-        let begin_ns = self.end_ns.saturating_sub(columns.window_ns.value(row));
-        let is_equal = begin_ns == self.begin_ns
+        let is_equal = self.end_ns.saturating_sub(columns.window_ns.value(row)) == self.begin_ns
             && nullable_value(columns.total, row).map(f64::to_bits) == self.total.map(f64::to_bits)
             && columns.running.value(row).to_bits() == self.running.to_bits();
         self.torn |= !is_equal;

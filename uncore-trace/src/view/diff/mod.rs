@@ -30,8 +30,8 @@ use super::links::{Links, limit};
 use super::usage::{GroupBy, ReportLine, UsageEvent};
 use crate::schema::link::Direction;
 use rate::{RateChange, SideRate};
-use side::SideUsage;
 pub use side::{RequestedSpan, SpanFacts};
+use side::{SideSumming, SideUsage};
 pub use summary::summary;
 
 /// Options of a comparison.
@@ -50,8 +50,6 @@ pub struct DiffQuestion {
 pub struct Diff {
     /// Grouping of tenants.
     pub grouping: GroupBy,
-    /// Whether `subjects` are directions of links; if not, they are events.
-    pub by_links: bool,
     /// The first recording or span.
     pub before_facts: SpanFacts,
     /// The second recording or span.
@@ -111,8 +109,13 @@ pub fn compare_spans(
     };
     let by_links = !events && has_links(before_span)? && has_links(after_span)?;
     let read_side = |span, word| {
-        SideUsage::read_span(span, grouped_by, cgroup_depth, (by_links, !is_one_recording))
-            .with_context(|| format!("cannot read what was {word}"))
+        SideUsage::read_span(
+            span,
+            grouped_by,
+            cgroup_depth,
+            SideSumming { by_links, by_name: !is_one_recording },
+        )
+        .with_context(|| format!("cannot read the recording {word}"))
     };
     let (mut before_side, mut after_side) =
         (read_side(before_span, "before")?, read_side(after_span, "after")?);
@@ -139,7 +142,6 @@ pub fn compare_spans(
     });
     Ok(Diff {
         grouping: grouped_by,
-        by_links,
         before_facts: before_side.facts,
         after_facts: after_side.facts,
         notes,
@@ -190,8 +192,7 @@ fn compare_subject(
         Some((linked_side.links.links.get(link_index)?.name.clone(), direction))
     });
     let peak = after_event.and_then(|event| event.link).and_then(|(link_index, direction)| {
-        let link_peak = limit(after_side.links.links.get(link_index)?, direction)?;
-        Some(link_peak.peak.bytes_per_s)
+        Some(limit(after_side.links.links.get(link_index)?, direction)?.peak.bytes_per_s)
     });
     let total = change(before_side.total_rate(before_event), after_side.total_rate(after_event));
     let (name, unit) = name.clone();

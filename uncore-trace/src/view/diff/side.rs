@@ -48,6 +48,15 @@ impl SpanFacts {
     }
 }
 
+/// What is summed in a line of both spans.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SideSumming {
+    /// By direction of links, not by event.
+    pub(super) by_links: bool,
+    /// Processes of one name are summed, and ids of containers and pods are removed.
+    pub(super) by_name: bool,
+}
+
 /// What one of the two spans counted.
 #[derive(Debug)]
 pub(super) struct SideUsage {
@@ -61,17 +70,16 @@ pub(super) struct SideUsage {
 }
 
 impl SideUsage {
-    /// Reads the span. `by_links`: by direction of links, not by event. `by_name`: processes of one
-    /// name are summed, and ids of containers and pods are removed.
+    /// Reads the span.
     pub(super) fn read_span(
         request: &RequestedSpan<'_>,
         grouping: GroupBy,
         cgroup_depth: Option<usize>,
-        (by_links, by_name): (bool, bool),
+        summing: SideSumming,
     ) -> Result<Self> {
         let table = request.recording.open_table(&fabric::TABLE)?;
         let links = Links::from_recording(request.recording)?;
-        let wanted = by_links.then_some(&links);
+        let wanted = summing.by_links.then_some(&links);
         let (begin_moment, end_moment) = (request.begin_moment.clone(), request.end_moment.clone());
         let question = UsageQuestion {
             links: wanted,
@@ -81,7 +89,7 @@ impl SideUsage {
             ..UsageQuestion::grouped_by(grouping)
         };
         let mut usage = usage(request.recording, &question)?;
-        if by_name {
+        if summing.by_name {
             merge_lines_by_name(&mut usage.events, |key| name_without_id(grouping, key).to_owned());
         }
         let (begin, end) = (request.begin_moment.as_ref(), request.end_moment.as_ref());

@@ -169,7 +169,7 @@ fn spans_of_one_recording_are_compared() {
     // 1 s to 3 s: in a quarter of it the rate is as before.
     assert_near(common.subjects[0].total.rate_ratio(), 1.0 + 0.5 * 0.75);
     let error = compare_parts(("", "1s"), ("1h", "")).unwrap_err();
-    assert!(format!("{error:#}").contains("cannot read what was after: nothing was recorded"));
+    assert!(format!("{error:#}").contains("cannot read the recording after: nothing was recorded"));
 }
 
 #[test]

@@ -76,7 +76,7 @@ mod tests {
                 heat.add_window(scale.step_positions(end, WINDOW), value.map(|value| value / 2.0));
             }
         }
-        rate_variation(&heat, &time, scale.step_ns() / 1e9)
+        rate_variation(&heat, &time, scale.step_ns / 1e9)
     }
 
     #[test]

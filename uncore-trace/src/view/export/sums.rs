@@ -79,8 +79,7 @@ struct WindowRates {
 impl StretchSums {
     /// For all counters of `survey`.
     pub(super) fn new(survey: &ExportSurvey) -> Self {
-        let lines = survey.lines.iter().map(Vec::len);
-        Self::for_counters(&survey.counters, lines, survey.window_ns)
+        Self::for_counters(&survey.counters, survey.lines.iter().map(Vec::len), survey.window_ns)
     }
 
     fn for_counters(
@@ -194,8 +193,8 @@ impl SummedCounter {
     fn add_window(&mut self, mut window: WindowRates, passed_ns: i64) {
         window.begin_ns = window.begin_ns.max(self.known_ns).max(passed_ns);
         self.known_ns = self.known_ns.max(window.end_ns);
-        let hole = self.counter.holes.iter().find(|(begin, _)| *begin == self.known_ns);
-        self.known_ns = hole.map_or(self.known_ns, |(_, end)| *end);
+        let hole = self.counter.holes.iter().find(|hole| hole.begin_ns == self.known_ns);
+        self.known_ns = hole.map_or(self.known_ns, |hole| hole.end_ns);
         if window.begin_ns < window.end_ns {
             self.windows.push_back(window);
         }
@@ -222,8 +221,8 @@ impl SummedCounter {
         if begin_ns >= *last_end_ns {
             return (Contribution::Nothing, i64::MAX);
         }
-        match holes.iter().find(|(begin, end)| (*begin..*end).contains(&begin_ns)) {
-            Some((_, end)) => (Contribution::Nothing, *end),
+        match holes.iter().find(|hole| (hole.begin_ns..hole.end_ns).contains(&begin_ns)) {
+            Some(hole) => (Contribution::Nothing, hole.end_ns),
             None => (Contribution::Unknown, next_window_ns),
         }
     }
@@ -272,6 +271,7 @@ fn add_rates(sum: &mut Option<LineRates>, rates: &LineRates) {
 
 #[cfg(test)]
 mod tests {
+    use crate::clock::TimeSpan;
     use std::convert::Infallible;
 
     use proptest::prelude::*;
@@ -295,7 +295,7 @@ mod tests {
             let new = SurveyedCounter { count_index: 0, begin_ns, end_ns, holes: Vec::new() };
             let counter = counters.entry(*id).or_insert(new);
             if begin_ns > counter.end_ns {
-                counter.holes.push((counter.end_ns, begin_ns));
+                counter.holes.push(TimeSpan::new(counter.end_ns, begin_ns));
             }
             counter.end_ns = end_ns;
         }

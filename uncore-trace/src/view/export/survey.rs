@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use super::SelectedRows;
 use super::counts::{ExportNames, TenantShare};
+use crate::clock::TimeSpan;
 use crate::schema::owner;
 
 /// Who has a series of its own in a total.
@@ -28,7 +29,7 @@ pub(super) struct SurveyedCounter {
     /// End of its last window, `CLOCK_MONOTONIC`, ns.
     pub end_ns: i64,
     /// Spans in which it did not count because its CPU was offline.
-    pub holes: Vec<(i64, i64)>,
+    pub holes: Vec<TimeSpan<i64>>,
 }
 
 /// The result of the first pass.
@@ -55,7 +56,7 @@ impl SurveyedCounter {
 
     fn add_window(&mut self, share: &TenantShare) {
         if share.begin_ns() > self.end_ns {
-            self.holes.push((self.end_ns, share.begin_ns()));
+            self.holes.push(TimeSpan::new(self.end_ns, share.begin_ns()));
         }
         self.end_ns = self.end_ns.max(share.end_ns);
     }

@@ -5,13 +5,12 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
-
 use super::{FULL, LinkHeadroom};
 use crate::table::{ColumnFit, TextTable};
 use crate::terminal::{mark, wrap_words};
-use crate::text::{escape_json, printable};
+use crate::text::printable;
 use crate::units::{self, SharedUnit};
+use crate::view::json_lines::{json_object, push_line};
 use crate::view::links::Links;
 use crate::view::render::TextStyle;
 
@@ -90,13 +89,13 @@ fn table_sentences(headrooms: &[LinkHeadroom], links: &Links) -> Vec<String> {
     let fill_sentences = headrooms.iter().filter_map(|headroom| describe_fillers(headroom, links));
     let unknown_sentences = headrooms
         .iter()
-        .filter(|headroom| headroom.time.whole_time().unknown_ns() > 0.0)
+        .filter(|headroom| headroom.time.whole.unknown_ns() > 0.0)
         .map(|headroom| {
             let name = links.direction_label(headroom.link_index, headroom.direction);
             format!(
                 "{} is not known for {}",
                 printable(&name),
-                units::human(headroom.time.whole_time().unknown_ns(), "ns")
+                units::human(headroom.time.whole.unknown_ns(), "ns")
             )
         });
     let peak_sentences = headrooms.iter().filter_map(|headroom| describe_peak(headroom, links));
@@ -156,36 +155,7 @@ fn describe_peak(headroom: &LinkHeadroom, links: &Links) -> Option<String> {
     })
 }
 
-/// The object of a direction; `report --help` lists the keys.
-#[derive(Debug, Serialize)]
-struct HeadroomJsonLine<'a> {
-    link: &'a str,
-    kind: &'a str,
-    subsystem: &'a str,
-    socket: Option<i16>,
-    devices: Option<&'a str>,
-    direction: &'static str,
-    bytes: Option<f64>,
-    average_per_s: Option<f64>,
-    highest_per_s: Option<f64>,
-    known_ns: i64,
-    unknown_ns: i64,
-    peak_per_s: Option<f64>,
-    peak_source: Option<&'static str>,
-    other_peak_per_s: Option<f64>,
-    other_peak_source: Option<&'static str>,
-    full_ns: Option<i64>,
-    by: &'static str,
-    fillers: Vec<FillerJson<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct FillerJson<'a> {
-    key: &'a str,
-    bytes: f64,
-}
-
-/// One object per line, for each direction of each link.
+/// One object per line, for each direction of each link; `report --help` lists the keys.
 ///
 /// # Errors
 ///
@@ -199,7 +169,10 @@ pub fn write_json_lines(
     for headroom in headrooms {
         let Some(link) = links.links.get(headroom.link_index) else { continue };
         let link_peak = headroom.link_peak(links);
-        let object = HeadroomJsonLine {
+        let conflicting = link_peak.and_then(|limit| limit.conflicting_peak);
+        let fillers = headroom.fillers.iter();
+        let fillers = fillers.map(|(key, bytes)| json_object! { key: key, bytes: bytes });
+        let object = json_object! {
             link: &link.name,
             kind: &link.kind,
             subsystem: &link.subsystem,
@@ -209,27 +182,17 @@ pub fn write_json_lines(
             bytes: headroom.average_per_s().map(|_| headroom.bytes),
             average_per_s: headroom.average_per_s(),
             highest_per_s: headroom.highest_per_s,
-            known_ns: headroom.time.whole_time().known_ns().round() as i64,
-            unknown_ns: headroom.time.whole_time().unknown_ns().round() as i64,
+            known_ns: headroom.time.whole.known_ns().round() as i64,
+            unknown_ns: headroom.time.whole.unknown_ns().round() as i64,
             peak_per_s: link_peak.map(|limit| limit.peak.bytes_per_s),
             peak_source: link_peak.map(|limit| limit.peak.source.source_name()),
-            other_peak_per_s: link_peak
-                .and_then(|limit| limit.conflicting_peak)
-                .map(|peak| peak.bytes_per_s),
-            other_peak_source: link_peak
-                .and_then(|limit| limit.conflicting_peak)
-                .map(|peak| peak.source.source_name()),
+            other_peak_per_s: conflicting.map(|peak| peak.bytes_per_s),
+            other_peak_source: conflicting.map(|peak| peak.source.source_name()),
             full_ns: headroom.full_ns,
             by: grouping_name,
-            fillers: headroom
-                .fillers
-                .iter()
-                .map(|(key, bytes)| FillerJson { key, bytes: *bytes })
-                .collect(),
+            fillers: fillers.collect::<Vec<_>>(),
         };
-        let text = serde_json::to_string(&object)?;
-        json_lines.push_str(&escape_json(&text));
-        json_lines.push('\n');
+        push_line(&mut json_lines, &object)?;
     }
     Ok(json_lines)
 }

@@ -48,7 +48,7 @@ pub struct LinkHeadroom {
 impl LinkHeadroom {
     /// Average rate, bytes per second; `None` if not known.
     pub fn average_per_s(&self) -> Option<f64> {
-        self.time.whole_time().per_second().map(|per_second| self.bytes * per_second)
+        self.time.whole.per_second().map(|per_second| self.bytes * per_second)
     }
 
     /// The peak of the link in this direction.
@@ -263,8 +263,8 @@ pub(super) mod tests {
         assert_eq!((headroom.link_index, headroom.direction), (0, Direction::In));
         let near = |value: f64, expected: f64| (value - expected).abs() < 1e-6 * expected;
         // 300 windows: the first 10 are not known and the last 150 have 128 MB/s.
-        assert!(near(headroom.time.whole_time().known_ns(), 2.9e9), "{headroom:?}");
-        assert!(near(headroom.time.whole_time().unknown_ns(), 1e8), "{headroom:?}");
+        assert!(near(headroom.time.whole.known_ns(), 2.9e9), "{headroom:?}");
+        assert!(near(headroom.time.whole.unknown_ns(), 1e8), "{headroom:?}");
         assert_eq!(headroom.full_ns, Some(1_500_000_000));
         assert!(near(headroom.highest_per_s.unwrap(), 128e6), "{headroom:?}");
         assert!(
@@ -300,7 +300,7 @@ pub(super) mod tests {
         let headrooms = fill.finish();
         let [first, second] = headrooms.as_slice() else { panic!("{headrooms:#?}") };
         assert!((first.average_per_s().unwrap() - 50e6).abs() < 1e-6);
-        assert!((second.time.whole_time().unknown_ns() - 2e7).abs() < 1e-6);
+        assert!((second.time.whole.unknown_ns() - 2e7).abs() < 1e-6);
         assert_eq!((first.full_ns, second.full_ns), (Some(0), None));
     }
 

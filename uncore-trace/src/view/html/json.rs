@@ -45,8 +45,7 @@ impl<'a> Json<'a> {
         &mut self,
         value: &T,
     ) -> io::Result<()> {
-        let text = serde_json::to_string(value)?;
-        self.write_raw(&escape_html(&text))
+        self.write_raw(&escape_html(&serde_json::to_string(value)?))
     }
 
     /// A number with four significant digits.

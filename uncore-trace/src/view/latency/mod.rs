@@ -186,8 +186,7 @@ fn finish_latency(
 impl OpenLatency<'_> {
     fn window_means(&self, sums: &WindowSums) -> WindowMeans {
         let count = |counter| {
-            let input_index = self.inputs.iter().position(|input| *input == counter)?;
-            sums.inputs.get(input_index).copied()
+            sums.inputs.get(self.inputs.iter().position(|input| *input == counter)?).copied()
         };
         let value = (self.evaluate)(&self.metrics, &count, sums.ns);
         WindowMeans {

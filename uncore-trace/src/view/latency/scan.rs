@@ -57,9 +57,8 @@ pub(super) fn scan_windows<'a>(
                 continue;
             }
             windows.begin_window(window.end_ns);
-            let counter = columns.counter.value(row);
             windows.note_total(
-                counter,
+                columns.counter.value(row),
                 columns.for_intervals.and_then(|divided| nullable_value(divided.total, row)),
             );
             if let Some((link_index, _)) = columns.row_link(row) {
@@ -170,15 +169,12 @@ impl<'a> LatencyWindows<'a> {
                 subject.unknown_windows += 1;
                 continue;
             };
-            let window = |tenant_bytes: f64, others_bytes: f64| {
-                let ns = moved.length_ns as f64;
-                WindowSums {
-                    windows: 1,
-                    ns,
-                    own_bytes: tenant_bytes,
-                    other_bytes: others_bytes,
-                    inputs: inputs.clone(),
-                }
+            let window = |tenant_bytes: f64, others_bytes: f64| WindowSums {
+                windows: 1,
+                ns: moved.length_ns as f64,
+                own_bytes: tenant_bytes,
+                other_bytes: others_bytes,
+                inputs: inputs.clone(),
             };
             subject.overall.add(&window(moved.value, 0.0));
             for (tenant, own_bytes) in
@@ -186,8 +182,7 @@ impl<'a> LatencyWindows<'a> {
             {
                 // Rounding may make the remainder negative.
                 let other_bytes = (moved.value - own_bytes).max(0.0);
-                let min_len = subject.tenants.len().max(tenant + 1);
-                subject.tenants.resize(min_len, None);
+                subject.tenants.resize(subject.tenants.len().max(tenant + 1), None);
                 let classes = subject.tenants[*tenant].get_or_insert_with(RateClasses::default);
                 classes.add(&window(*own_bytes, other_bytes));
             }

@@ -84,10 +84,9 @@ fn correlation_sentence(
     let unit = printable(&latency.unit);
     let value = |half: &WindowMeans| units::human(half.value.unwrap_or(f64::NAN), &unit);
     let name = tenant_label(tenant);
-    let width = style.width.unwrap_or(usize::MAX);
     format!(
         "While {} used it: {} with others quiet, {} with others busy (correlation, not cause)",
-        shorten(&name, width / 2, mark(style.ascii)),
+        shorten(&name, style.width.unwrap_or(usize::MAX) / 2, mark(style.ascii)),
         value(quiet),
         value(busy)
     )

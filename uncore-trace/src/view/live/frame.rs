@@ -86,7 +86,7 @@ impl OpenFrame {
         let mut confidences = BTreeMap::new();
         for (direction, OpenDirection { time, sums }) in self.open_directions {
             let mut total = time.has_all().then_some(0.0);
-            if let Some(per_second) = time.whole_time().per_second() {
+            if let Some(per_second) = time.whole.per_second() {
                 let mut sums: Vec<_> = sums.into_iter().collect();
                 sums.sort_unstable_by_key(|(owner, _)| *owner);
                 let owner_rates: Vec<(u32, f64)> =

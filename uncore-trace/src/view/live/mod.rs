@@ -308,8 +308,7 @@ impl LiveFrames {
                 |candidate: &WatchedCount| candidate.name == name && candidate.unit == unit;
             let watched_index = self.watched.iter().position(is_same).unwrap_or_else(|| {
                 let group = name.clone();
-                let unit = unit.to_owned();
-                self.watched.push(WatchedCount { name, unit, group, link: None });
+                self.watched.push(WatchedCount { name, unit: unit.to_owned(), group, link: None });
                 self.watched.len() - 1
             });
             Some((watched_index, Direction::Both))

@@ -102,7 +102,7 @@ impl PageData<'_> {
             json.write_key("full")?
                 .write_value(&link_headroom.full_ns.map(|ns| ns as f64 / 1e9))?;
             json.write_key("unknown")?
-                .write_value(&(link_headroom.time.whole_time().unknown_ns() / 1e9))?;
+                .write_value(&(link_headroom.time.whole.unknown_ns() / 1e9))?;
             let bytes: f64 = link_headroom.fillers.iter().map(|(_, bytes)| bytes).sum();
             json.write_key("fillers")?.write_list(
                 link_headroom.fillers.iter().take(3),
@@ -155,8 +155,7 @@ impl PageData<'_> {
             )?;
             let lines = plot.event_lines().filter(|(line, _)| line.says_something());
             json.write_key("lines")?.write_list(lines, |json, (line, tenant)| {
-                let tenant = plot.areas.contains(&tenant).then_some(tenant);
-                Self::write_line(json, plot, line, tenant)
+                Self::write_line(json, plot, line, plot.areas.contains(&tenant).then_some(tenant))
             })
         })
     }
@@ -172,8 +171,7 @@ impl PageData<'_> {
             return Ok(());
         }
         let known_rate = |rate: f64| (!rate.is_nan()).then_some(rate);
-        let rates = [(&rates.highest, "max"), (&rates.lowest, "min")];
-        for (column, name) in rates {
+        for (column, name) in [(&rates.highest, "max"), (&rates.lowest, "min")] {
             // A bucket that begins in the middle of a window contains only a part of it.
             let extreme = |(bucket, rate): (usize, &f64)| {
                 let (rate, mean) = (known_rate(*rate)?, mean(bucket).unwrap_or(*rate));

@@ -88,17 +88,15 @@ impl PageNotices {
         pairs: &BTreeMap<String, String>,
         span: &SelectedTime,
     ) -> Result<Self> {
-        let has_table = |name| {
-            recording.is_dataset() && recording.list_tables().iter().any(|table| table.name == name)
-        };
+        let has_table = |def| recording.is_dataset() && recording.has_table(def);
         let mut notices = Self::default();
-        if has_table(loss::TABLE.name) {
+        if has_table(&loss::TABLE) {
             notices.add_losses(recording, span)?;
         } else {
             notices.add_totals(&MetadataFacts::from_metadata(pairs));
         }
         notices.add_named(&RecordedMarks::read_marks(recording)?, span);
-        if has_table(cpus::TABLE.name) {
+        if has_table(&cpus::TABLE) {
             notices.add_cpus(recording, span)?;
         }
         Ok(notices)
@@ -173,8 +171,7 @@ impl PageNotices {
     }
 
     fn add_named(&mut self, marks: &RecordedMarks, span: &SelectedTime) {
-        let shown = marks.list.iter().filter(|mark| mark.is_within(span.begin_ns, span.end_ns));
-        for mark in shown {
+        for mark in marks.list.iter().filter(|mark| mark.is_within(span.begin_ns, span.end_ns)) {
             if self.named.len() >= NAMES {
                 self.more_named += 1;
                 continue;

@@ -9,13 +9,11 @@ use crate::schema::link::Direction;
 use crate::schema::{counters, metadata};
 
 /// The plan.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct PagePlan {
-    #[serde(default)]
     pub counters: Vec<PlannedCounter>,
-    #[serde(default)]
     pub warnings: Vec<String>,
-    #[serde(default)]
     pub notes: Vec<String>,
 }
 

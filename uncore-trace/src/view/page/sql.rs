@@ -36,7 +36,7 @@ pub(super) fn build_queries(recording: &Recording, path: &str, event: Option<&st
              {fabric}\nWHERE value > 0\nGROUP BY ALL ORDER BY event, value DESC;"
         ),
     );
-    if recording.list_tables().iter().any(|def| def.name == links::TABLE.name) {
+    if recording.has_table(&links::TABLE) {
         add_query(
             "Who moved how much over each link?",
             format!(

@@ -124,8 +124,7 @@ impl PagePlot {
         let lines = numbered().take(kept).filter_map(|(line, line_tenant)| {
             Some(((line.owner.clone(), line.key.clone()), area(line_tenant)?))
         });
-        let lines = lines.collect();
-        Self { lines, others_area, areas, tenants: tenant_indices, event }
+        Self { lines: lines.collect(), others_area, areas, tenants: tenant_indices, event }
     }
 
     /// The area for the rows of a line; `None` if none of them has a value.

@@ -2,6 +2,7 @@
 
 use super::window::{CounterTotals, OwnerSum};
 use super::{MAX_OPEN_WINDOWS, RollupRows, RollupSummer, WallTimeSource};
+use crate::clock::{RollupTime, TimeSpan};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 
@@ -38,7 +39,7 @@ impl RollupSummer {
             WallTimeSource::Clock(snapshot) => snapshot.wall_at(end_ns) / 1000,
         };
         self.open_lines = self.open_lines.saturating_sub(window.line_count());
-        let times = (end_ns, end_ns.saturating_sub(window.begin_ns()), ts_us);
+        let span = TimeSpan::new(window.begin_ns(), end_ns);
         let mut rows = rollup::Builder::default();
         let (lines, totals) = window.into_lines(self.form.owners, self.canary.as_deref());
         for counter_index in totals.keys() {
@@ -48,16 +49,17 @@ impl RollupSummer {
         }
         for line in lines {
             if let Some(counter_totals) = totals.get(&line.counter_index) {
-                self.append_row(&mut rows, times, &line, counter_totals);
+                self.append_row(&mut rows, span, ts_us, &line, counter_totals);
             }
         }
-        Some(RollupRows { end: (ts_us, end_ns), batch: rows.finish() })
+        Some(RollupRows { end: RollupTime { ts_us, mono_ns: end_ns }, batch: rows.finish() })
     }
 
     fn append_row(
         &self,
         rows: &mut rollup::Builder,
-        (end_ns, window_ns, ts_us): (i64, i64, i64),
+        window: TimeSpan<i64>,
+        ts_us: i64,
         line: &OwnerSum,
         totals: &CounterTotals,
     ) {
@@ -66,8 +68,8 @@ impl RollupSummer {
         let row_values = line.row_values(totals);
         rows.append(&rollup::Row {
             ts: ts_us.saturating_mul(1000),
-            mono_ns: end_ns,
-            window_ns,
+            mono_ns: window.end_ns,
+            window_ns: window.len_ns(),
             known_ns: totals.known_ns(),
             host,
             boot_id,

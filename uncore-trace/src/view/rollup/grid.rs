@@ -3,6 +3,8 @@
 //! Guarantees: windows do not overlap, also where their length changes; the parts of a row lie in
 //! the windows that they are in, so that the known time of a window is at most its length.
 
+use crate::clock::TimeSpan;
+
 /// Changes of the length that are remembered, for rows that come late.
 const CHANGES: usize = 16;
 
@@ -14,16 +16,13 @@ pub(super) struct RollupGrid {
     earlier: Vec<(i64, i64)>,
 }
 
-/// Begin and end of a window or of a row, ns.
-pub(super) type BeginEndNs = (i64, i64);
-
 /// The portion of a row of `fabric` that is in one window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RowPortion {
     /// The window of the roll-up.
-    pub window: BeginEndNs,
+    pub window: TimeSpan<i64>,
     /// The time of the row in it; of no length where the windows of the row are written already.
-    pub time: BeginEndNs,
+    pub time: TimeSpan<i64>,
     /// The fraction of the row's count.
     pub fraction: f64,
 }
@@ -49,7 +48,7 @@ impl RollupGrid {
     }
 
     /// The window that has the moment before `time_ns`.
-    pub(super) fn window_at(&self, time_ns: i64) -> BeginEndNs {
+    pub(super) fn window_at(&self, time_ns: i64) -> TimeSpan<i64> {
         let mut previous_end_ns = i64::MIN;
         for &(until_ns, length_ns) in &self.earlier {
             if time_ns <= until_ns {
@@ -65,41 +64,40 @@ impl RollupGrid {
     /// ones. Windows without room, by `has_room`, cannot either, but for the last one.
     pub(super) fn spread_row(
         &self,
-        (begin_ns, end_ns): BeginEndNs,
+        row: TimeSpan<i64>,
         written_ns: i64,
         has_room: impl Fn(i64, usize) -> bool,
         portions: &mut Vec<RowPortion>,
     ) {
         portions.clear();
-        let begin_ns = begin_ns.max(written_ns);
-        let mut portion_end_ns = end_ns;
+        let begin_ns = row.begin_ns.max(written_ns);
+        let mut portion_end_ns = row.end_ns;
         while begin_ns < portion_end_ns {
             let window = self.window_at(portion_end_ns);
-            if !portions.is_empty() && !has_room(window.1, portions.len()) {
+            if !portions.is_empty() && !has_room(window.end_ns, portions.len()) {
                 break;
             }
-            let portion_begin_ns = begin_ns.max(window.0);
+            let portion_begin_ns = begin_ns.max(window.begin_ns);
             portions.push(RowPortion {
                 window,
-                time: (portion_begin_ns, portion_end_ns),
+                time: TimeSpan::new(portion_begin_ns, portion_end_ns),
                 fraction: 1.0,
             });
             portion_end_ns = portion_begin_ns;
         }
-        let spread_ns = end_ns.saturating_sub(portion_end_ns) as f64;
+        let spread_ns = row.end_ns.saturating_sub(portion_end_ns) as f64;
         match portions.as_mut_slice() {
             [] => {
-                let unwritten_ns = end_ns.max(written_ns.saturating_add(1));
-                let no_time = (end_ns, end_ns);
+                let unwritten_ns = row.end_ns.max(written_ns.saturating_add(1));
                 portions.push(RowPortion {
                     window: self.window_at(unwritten_ns),
-                    time: no_time,
+                    time: TimeSpan::new(row.end_ns, row.end_ns),
                     fraction: 1.0,
                 });
             }
             [_] => {}
             several => several.iter_mut().for_each(|portion| {
-                portion.fraction = portion.time.1.saturating_sub(portion.time.0) as f64 / spread_ns;
+                portion.fraction = portion.time.len_ns() as f64 / spread_ns;
             }),
         }
     }
@@ -111,9 +109,9 @@ fn round_up(time_ns: i64, length_ns: i64) -> i64 {
 
 /// The window of this length with the moment before `time_ns`, which begins after or at
 /// `earliest_ns`.
-fn window_of_length(time_ns: i64, length_ns: i64, earliest_ns: i64) -> BeginEndNs {
+fn window_of_length(time_ns: i64, length_ns: i64, earliest_ns: i64) -> TimeSpan<i64> {
     let end_ns = round_up(time_ns, length_ns);
-    (end_ns.saturating_sub(length_ns).max(earliest_ns), end_ns)
+    TimeSpan::new(end_ns.saturating_sub(length_ns).max(earliest_ns), end_ns)
 }
 
 #[cfg(test)]
@@ -122,16 +120,26 @@ mod tests {
 
     use super::*;
 
-    fn spread(grid: &RollupGrid, row: BeginEndNs, written_ns: i64, most: usize) -> Vec<RowPortion> {
+    fn spread(grid: &RollupGrid, row: (i64, i64), written_ns: i64, most: usize) -> Vec<RowPortion> {
         let mut parts = Vec::new();
-        grid.spread_row(row, written_ns, |_, parts| parts < most, &mut parts);
+        grid.spread_row(
+            TimeSpan::new(row.0, row.1),
+            written_ns,
+            |_, parts| parts < most,
+            &mut parts,
+        );
         parts
     }
 
     #[test]
     fn a_row_is_spread_over_its_windows_and_those_that_are_not_written() {
         let grid = RollupGrid::new(10);
-        let part = |window, time, fraction| RowPortion { window, time, fraction };
+        let span = |(begin_ns, end_ns)| TimeSpan { begin_ns, end_ns };
+        let part = |window, time, fraction| RowPortion {
+            window: span(window),
+            time: span(time),
+            fraction,
+        };
         let whole = [part((10, 20), (12, 20), 1.0)];
         assert_eq!(spread(&grid, (12, 20), i64::MIN, 9), whole);
         let parts = [part((20, 30), (20, 25), 0.5), part((10, 20), (15, 20), 0.5)];
@@ -149,13 +157,16 @@ mod tests {
     fn a_new_length_begins_where_the_last_window_of_the_old_one_ends() {
         let mut grid = RollupGrid::new(10);
         grid.set_window_length(7, None);
-        assert_eq!(grid.window_at(8), (7, 14));
+        assert_eq!(grid.window_at(8), TimeSpan::new(7, 14));
         grid.set_window_length(7, Some(8));
         assert_eq!(grid.earlier, []);
         grid.set_window_length(10, Some(15));
         // Before the last window of 7 has ended.
         grid.set_window_length(15, Some(20));
-        let windows = [8, 21, 22, 30, 31, 60].map(|time| grid.window_at(time));
+        let windows = [8, 21, 22, 30, 31, 60].map(|time| {
+            let window = grid.window_at(time);
+            (window.begin_ns, window.end_ns)
+        });
         assert_eq!(windows, [(7, 14), (14, 21), (21, 30), (21, 30), (30, 45), (45, 60)]);
     }
 
@@ -176,12 +187,12 @@ mod tests {
             prop_assert!((sum - 1.0).abs() < 1e-9);
             let mut end = begin + length;
             for part in &parts {
-                prop_assert_eq!(part.time.1, end);
-                prop_assert!(part.window.0 <= part.time.0 && part.time.1 <= part.window.1);
-                end = part.time.0;
+                prop_assert_eq!(part.time.end_ns, end);
+                prop_assert!(part.window.begin_ns <= part.time.begin_ns && part.time.end_ns <= part.window.end_ns);
+                end = part.time.begin_ns;
             }
             prop_assert_eq!(end, begin);
-            prop_assert!(parts.windows(2).all(|two| two[1].window.1 <= two[0].window.0));
+            prop_assert!(parts.windows(2).all(|two| two[1].window.end_ns <= two[0].window.begin_ns));
         }
     }
 }

@@ -37,7 +37,7 @@ use self::window::OpenWindow;
 use super::interval::UncertainShare;
 use super::key::cause_name;
 use super::links::{Links, limit};
-use crate::clock::Snapshot;
+use crate::clock::{RollupTime, Snapshot, TimeSpan};
 use crate::schema::canary::CanarySummary;
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::link::Direction;
@@ -90,8 +90,8 @@ impl RollupOwner {
 /// Rows of one window.
 #[derive(Debug)]
 pub struct RollupRows {
-    /// End of the window: wall clock, microseconds since 1970, UTC; and `CLOCK_MONOTONIC`, ns.
-    pub end: (i64, i64),
+    /// End of the window.
+    pub end: RollupTime,
     /// The rows.
     pub batch: RecordBatch,
 }
@@ -150,7 +150,7 @@ pub struct RollupSummer {
     /// The window of `fabric` that was last counted, for each source and counter.
     last_counted_ns: HashMap<(u32, i32), i64>,
     /// Shares that were summed in `other_tasks` because there were too many lines.
-    joined_shares: u64,
+    pub joined_shares: u64,
 }
 
 /// Dictionary keys that identify the line of a row within a batch: window, counter, owner, number,
@@ -233,19 +233,17 @@ impl RollupSummer {
             if spread.replace((end_ns, length_ns, counter_index))
                 != Some((end_ns, length_ns, counter_index))
             {
-                self.spread_row(
-                    counter_index,
-                    (end_ns.saturating_sub(length_ns), end_ns),
-                    &mut portions,
-                );
+                let time = TimeSpan::new(end_ns.saturating_sub(length_ns), end_ns);
+                self.spread_row(counter_index, time, &mut portions);
             }
             let (value, total) = (nullable_value(values, row), nullable_value(totals, row));
             let is_new = self.last_counted_ns.insert((source, counter), end_ns) != Some(end_ns);
             for portion in &portions {
-                let RowPortion { window: (begin_ns, close_ns), time, fraction } = *portion;
+                let RowPortion { window: TimeSpan { begin_ns, end_ns: close_ns }, time, fraction } =
+                    *portion;
                 let window = self.open_windows.entry(close_ns);
                 let window = window.or_insert_with(|| OpenWindow::new(begin_ns));
-                window.note_clocks(end_ns, times.value(row));
+                window.note_end(RollupTime { ts_us: times.value(row), mono_ns: end_ns });
                 let total = total.map(|total| total * fraction);
                 if is_new {
                     window.add_total(counter_index, counter, time, total, running.value(row));
@@ -303,10 +301,10 @@ impl RollupSummer {
     fn spread_row(
         &mut self,
         counter_index: usize,
-        row: (i64, i64),
+        row: TimeSpan<i64>,
         portions: &mut Vec<RowPortion>,
     ) {
-        self.newest_ns = self.newest_ns.max(row.1);
+        self.newest_ns = self.newest_ns.max(row.end_ns);
         let written_ns = self.written_until_ns.get(counter_index).copied().unwrap_or(i64::MIN);
         let open_windows = &self.open_windows;
         let has_room = |end_ns, portion_count| {
@@ -319,11 +317,6 @@ impl RollupSummer {
     /// Forgets a source that has ended.
     pub fn end_source(&mut self, source: u32) {
         self.last_counted_ns.retain(|(counted_source, _), _| *counted_source != source);
-    }
-
-    /// Number of shares without a line of their own, because a window had [`MOST_LINES`].
-    pub const fn joined_shares(&self) -> u64 {
-        self.joined_shares
     }
 
     /// Adds the counter of a row, if it is new, and notes how far it has come. Returns its index in

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::interval::UncertainShare;
 use super::super::sums::{CountedTime, ShareSum, Window};
-use super::grid::BeginEndNs;
 use super::{MOST_LINES, RollupOwner};
+use crate::clock::{RollupTime, TimeSpan};
 use crate::schema::owner::{OTHER_TASKS, TASK};
 
 /// Bits of the mantissa of an interval's ends. They are rounded outwards to 0.1 %, so that they
@@ -26,7 +26,7 @@ pub(super) struct CounterTotals {
 impl CounterTotals {
     /// Known time, ns ([`super::super::sums::CountedTime`]).
     pub(super) fn known_ns(&self) -> i64 {
-        self.time.whole_time().known_ns().round() as i64
+        self.time.whole.known_ns().round() as i64
     }
 
     /// Mean of `running`, weighted by the length of the windows.
@@ -87,8 +87,7 @@ fn coarse_down(value: f64) -> f64 {
 }
 
 fn coarse_up(value: f64) -> f64 {
-    let bits = value.max(0.0).to_bits();
-    f64::from_bits(bits.saturating_add(COARSE) & !COARSE)
+    f64::from_bits(value.max(0.0).to_bits().saturating_add(COARSE) & !COARSE)
 }
 
 /// An open window of the roll-up: its lines, and the totals of its counters.
@@ -100,8 +99,8 @@ pub(super) struct OpenWindow {
     lines: Vec<OwnerSum>,
     index: HashMap<(usize, RollupOwner, String), usize>,
     totals: HashMap<usize, CounterTotals>,
-    /// Both clocks at the end of the newest window of `fabric`: ns, us.
-    newest_clocks: Option<(i64, i64)>,
+    /// The end of the newest window of `fabric`.
+    newest_end: Option<RollupTime>,
 }
 
 impl OpenWindow {
@@ -125,16 +124,16 @@ impl OpenWindow {
         *self.over_since.get_or_insert(newest_ns)
     }
 
-    /// Notes the end of a window of `fabric` on both clocks.
-    pub(super) fn note_clocks(&mut self, mono_ns: i64, ts_us: i64) {
-        if self.newest_clocks.is_none_or(|(newest_ns, _)| newest_ns < mono_ns) {
-            self.newest_clocks = Some((mono_ns, ts_us));
+    /// Notes the end of a window of `fabric`.
+    pub(super) fn note_end(&mut self, end: RollupTime) {
+        if self.newest_end.is_none_or(|newest| newest.mono_ns < end.mono_ns) {
+            self.newest_end = Some(end);
         }
     }
 
     /// The wall clock at `end_ns`, us.
     pub(super) fn ts_us(&self, end_ns: i64) -> i64 {
-        self.newest_clocks.map_or(0, |(mono_ns, ts_us)| ts_us + (end_ns - mono_ns) / 1000)
+        self.newest_end.map_or(0, |newest| newest.ts_us + (end_ns - newest.mono_ns) / 1000)
     }
 
     /// Adds the total of a counter in a part of the window.
@@ -142,17 +141,21 @@ impl OpenWindow {
         &mut self,
         counter_index: usize,
         counter: i32,
-        (begin_ns, end_ns): BeginEndNs,
+        time: TimeSpan<i64>,
         total: Option<f64>,
         running: f32,
     ) {
         let totals = self.totals.entry(counter_index).or_default();
         totals.total += total.unwrap_or(0.0);
-        let length_ns = end_ns.saturating_sub(begin_ns);
+        let length_ns = time.len_ns();
         if length_ns <= 0 {
             return;
         }
-        totals.time.add_window(counter, Window::of_value(end_ns, length_ns, total.is_some()), &());
+        totals.time.add_window(
+            counter,
+            Window::of_value(time.end_ns, length_ns, total.is_some()),
+            &(),
+        );
         totals.running.0 += f64::from(running) * length_ns as f64;
         totals.running.1 += length_ns as f64;
     }

@@ -9,6 +9,7 @@
 //! summed over the counters. So a window without a value is in no sum and no rate. A counter that
 //! was off, such as that of an offline CPU, adds nothing to the sum and does not change the time.
 
+use crate::clock::TimeSpan;
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
@@ -117,7 +118,8 @@ struct LastWindow {
 /// Times of one total: an event, or a direction of a link.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CountedTime {
-    whole: WindowTimes,
+    /// Times over all steps.
+    pub whole: WindowTimes,
     steps: Vec<WindowTimes>,
     covered: CoveredTime,
     last_windows: HashMap<i32, LastWindow, RandomState>,
@@ -164,11 +166,6 @@ impl CountedTime {
         true
     }
 
-    /// Times over all steps.
-    pub fn whole_time(&self) -> WindowTimes {
-        self.whole
-    }
-
     /// Times in one step; 0 if it has no windows.
     pub fn step_time(&self, step: usize) -> WindowTimes {
         self.steps.get(step).copied().unwrap_or_default()
@@ -190,7 +187,7 @@ impl CountedTime {
     }
 
     /// Begin of the first and end of the last window, ns.
-    pub fn time_bounds(&self) -> Option<(i64, i64)> {
+    pub fn time_bounds(&self) -> Option<TimeSpan<i64>> {
         self.covered.bounds_ns()
     }
 }
@@ -198,32 +195,30 @@ impl CountedTime {
 /// Union of windows: spans that neither overlap nor touch, in the order of time. Memory grows with
 /// the number of gaps between windows.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct CoveredTime(Vec<(i64, i64)>);
+struct CoveredTime(Vec<TimeSpan<i64>>);
 
 impl CoveredTime {
     /// Adds a window, and passes the spans that were not covered before to `on_new_span`.
     fn add_span(&mut self, begin_ns: i64, end_ns: i64, mut on_new_span: impl FnMut(i64, i64)) {
         // Windows come in the order of their ends, so most of them continue the last span.
         if let Some(last_span) =
-            self.0.last_mut().filter(|candidate| candidate.0 <= begin_ns && begin_ns <= candidate.1)
+            self.0.last_mut().filter(|last| last.begin_ns <= begin_ns && begin_ns <= last.end_ns)
         {
-            if last_span.1 < end_ns {
-                on_new_span(last_span.1, end_ns);
-                last_span.1 = end_ns;
+            if last_span.end_ns < end_ns {
+                on_new_span(last_span.end_ns, end_ns);
+                last_span.end_ns = end_ns;
             }
             return;
         }
-        let first_joined = self.0.partition_point(|stretch| stretch.1 < begin_ns);
+        let first_joined = self.0.partition_point(|stretch| stretch.end_ns < begin_ns);
         let (mut uncovered_ns, mut next_span, mut joined) =
-            (begin_ns, first_joined, (begin_ns, end_ns));
-        while let Some((span_begin_ns, span_end_ns)) =
-            self.0.get(next_span).filter(|span| span.0 <= end_ns)
-        {
-            if uncovered_ns < *span_begin_ns {
-                on_new_span(uncovered_ns, *span_begin_ns);
+            (begin_ns, first_joined, TimeSpan { begin_ns, end_ns });
+        while let Some(span) = self.0.get(next_span).filter(|span| span.begin_ns <= end_ns) {
+            if uncovered_ns < span.begin_ns {
+                on_new_span(uncovered_ns, span.begin_ns);
             }
-            uncovered_ns = uncovered_ns.max(*span_end_ns);
-            joined = (joined.0.min(*span_begin_ns), joined.1.max(*span_end_ns));
+            uncovered_ns = uncovered_ns.max(span.end_ns);
+            joined = joined.hull(*span);
             next_span += 1;
         }
         if uncovered_ns < end_ns {
@@ -232,8 +227,8 @@ impl CoveredTime {
         self.0.splice(first_joined..next_span, [joined]);
     }
 
-    fn bounds_ns(&self) -> Option<(i64, i64)> {
-        Some((self.0.first()?.0, self.0.last()?.1))
+    fn bounds_ns(&self) -> Option<TimeSpan<i64>> {
+        Some(TimeSpan::new(self.0.first()?.begin_ns, self.0.last()?.end_ns))
     }
 }
 
@@ -254,7 +249,7 @@ mod tests {
     }
 
     fn known_time_ns(windows: &[(i32, i64, i64, bool)]) -> f64 {
-        time(windows).whole_time().known_ns()
+        time(windows).whole.known_ns()
     }
 
     #[test]
@@ -285,8 +280,8 @@ mod tests {
     fn windows_of_any_length_cover_their_time_once() {
         // A late reading makes one window of two; another counter has a gap.
         let windows = [(0, 0, 10, true), (0, 20, 30, true), (1, 0, 30, true), (1, 50, 60, true)];
-        assert_eq!(time(&windows).time_bounds(), Some((0, 60)));
-        assert!((time(&windows).whole_time().covered_ns - 40.0).abs() < 1e-9);
+        assert_eq!(time(&windows).time_bounds(), Some(TimeSpan::new(0, 60)));
+        assert!((time(&windows).whole.covered_ns - 40.0).abs() < 1e-9);
     }
 
     proptest! {
@@ -302,7 +297,7 @@ mod tests {
                 (*begin..begin + length).for_each(|position| union[position as usize] = true);
             }
             prop_assert_eq!(new as usize, union.iter().filter(|is_covered| **is_covered).count());
-            prop_assert!(covered.0.windows(2).all(|pair| pair[0].1 < pair[1].0), "{:?}", covered);
+            prop_assert!(covered.0.windows(2).all(|pair| pair[0].end_ns < pair[1].begin_ns), "{:?}", covered);
         }
     }
 }

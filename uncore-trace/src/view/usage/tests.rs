@@ -78,7 +78,7 @@ fn the_peak_is_that_of_the_best_window() {
     let line = &usage.events[1].lines[0];
     assert_eq!((line.key.as_str(), line.owner.as_str()), ("web@3f4e5d6c7b8a", "task"));
     assert_eq!(line.peak, Some(640_000.0 * (0.5 + 3.0 * 0.25) * 100.0));
-    assert_eq!(line.active, Some((BEGIN, BEGIN + WINDOWS * 10_000_000)));
+    assert_eq!(line.active, Some(TimeSpan::new(BEGIN, BEGIN + WINDOWS * 10_000_000)));
 }
 
 /// For each line, the ends of its interval as fractions of the value.

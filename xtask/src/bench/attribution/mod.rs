@@ -38,8 +38,8 @@ pub(crate) struct Args {
     /// All seeds from A to B - 1
     #[arg(long, value_name = "A..B", value_parser = parse_seed_range)]
     seeds: Option<Range<u64>>,
-    /// Where the recorder runs: on a CPU of its own (housekeeping), among the tenants (shared), or
-    /// both in turn; witness: on a CPU of its own, while core PMUs count misses
+    /// Where the recorder runs: on a CPU of its own (housekeeping), on CPUs of the tenants
+    /// (shared), or both in turn; witness: on a CPU of its own, while core PMUs count misses
     #[arg(long, value_enum, default_value_t = Arrangements::Both)]
     arrangement: Arrangements,
     /// Only these mixes
@@ -48,16 +48,16 @@ pub(crate) struct Args {
     /// Lengths of windows
     #[arg(long, value_name = "TIME,..", value_delimiter = ',', default_value = "1ms,10ms,100ms")]
     windows: Vec<String>,
-    /// What `attribute --method` takes
+    /// Methods, as for `attribute --method`
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', default_value = "residency,auto")]
     methods: Vec<String>,
-    /// Time that each mix runs, in seconds; the log of what moved is full after 7
+    /// Time that each mix runs, in seconds; the log of moves is full after 7 s
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(3..=7))]
     seconds: u32,
-    /// Keep the recordings in DIR, and use those that are there
+    /// Keep the recordings in DIR, and use recordings that exist there
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Record, and divide nothing
+    /// Only record, without dividing
     #[arg(long, requires = "data")]
     record_only: bool,
     /// Divide with the uncore-trace at PATH instead of building it

@@ -58,13 +58,13 @@ pub(crate) struct Args {
     /// Measure the uncore-trace at PATH instead of building it
     #[arg(long, value_name = "PATH")]
     bin: Option<PathBuf>,
-    /// Measure only the variants whose name contains TEXT, beside nothing and the floor
+    /// Measure only the variants whose name contains TEXT, and the baseline and the floor
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
     /// Time for a recorder to attach, in milliseconds
     #[arg(long, default_value_t = 1500)]
     settle: u64,
-    /// Print every sample as JSON, one line a load
+    /// Print every sample as JSON, one line for each load
     #[arg(long)]
     json: bool,
 }

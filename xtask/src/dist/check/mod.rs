@@ -57,7 +57,7 @@ pub(super) fn run(releases: &[ReleaseFiles], dir: &Path, apt: &Apt) -> Result<()
             installed::test_rpm([rpm, &new_rpm], &clean, apt)
         })?;
         let packages = lifecycle::Packages { old: [deb, rpm], new: [&new_deb, &new_rpm] };
-        time_step("packages: their whole life in a guest", || {
+        time_step("packages: installed, upgraded, removed, purged in a guest", || {
             lifecycle::check_lifecycle(&packages, apt)
         })?;
     }

@@ -6,7 +6,7 @@ use super::*;
 /// for a tick how long each of two owners runs, ns, and what is left out. `look` sees the state
 /// after each tick.
 fn given(
-    (choice, lag_ms, window_ms): (Choice, u64, u64),
+    (choice, lag_ms, window_ms): (MethodChoice, u64, u64),
     end: u64,
     runs: impl Fn(u64) -> ([u64; 2], Relief),
     look: impl Fn(&Attributor),
@@ -79,7 +79,7 @@ fn difference(short: &BTreeMap<Option<i64>, f64>, long: &BTreeMap<Option<i64>, f
 fn who_ran_at_the_begin_of_a_long_window_has_its_part() {
     for lag_ms in [0, 1000] {
         let sums = |window_ms| {
-            let how = (Choice::Regression, lag_ms, window_ms);
+            let how = (MethodChoice::Regression, lag_ms, window_ms);
             given(how, 12_000, |tick| (in_turns(tick), Relief::None), |_| ())
         };
         let short = sums(100);
@@ -105,7 +105,7 @@ fn a_long_window_in_which_a_recorder_ceases_to_be_late_has_the_parts_of_all_its_
     };
     for lag_ms in [0, 1000] {
         let sums = |window_ms| {
-            let how = (Choice::Regression, lag_ms, window_ms);
+            let how = (MethodChoice::Regression, lag_ms, window_ms);
             given(how, 5_000, |tick| (runs(tick), relief(tick)), |_| ())
         };
         let off = difference(&sums(100), &sums(5000));
@@ -115,7 +115,7 @@ fn a_long_window_in_which_a_recorder_ceases_to_be_late_has_the_parts_of_all_its_
 
 #[test]
 fn what_is_kept_does_not_grow_with_the_length_of_a_window() {
-    for choice in [Choice::Regression, Choice::Residency] {
+    for choice in [MethodChoice::Regression, MethodChoice::Residency] {
         let kept = |attributor: &Attributor| {
             for histories in attributor.learning.all_histories() {
                 let ticks = histories.time.last_tick() - histories.time.first_tick();

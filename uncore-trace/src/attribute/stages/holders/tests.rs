@@ -1,9 +1,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::attribute::{
-    Attributor, Choice, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
-};
+use crate::attribute::{Attributor, CoreSiblings, Effort, Methods, RecordingFacts, order_counters};
+use crate::choice::MethodChoice;
 use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{CounterReading, CounterValue, LogConsumer as _, LogEntry, ReadingTrigger};
@@ -50,7 +49,7 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
         plan: &plan,
         counters: &order_counters(&plan, |_| false),
         methods: Methods {
-            choice: Choice::Auto,
+            choice: MethodChoice::Auto,
             io: false,
             lag_ns: 0,
             effort: Effort::Live,

@@ -58,8 +58,7 @@ fn apply_bounds<'a>(
     let mut by_begin: BTreeMap<u64, (&CgroupBounds, Vec<BoundedWindow<'a>>)> = BTreeMap::new();
     for (divided, bounds) in windows {
         let window = BoundedWindow::new(divided, bounds, names);
-        let begin_tick = window.divided.begin_tick;
-        by_begin.entry(begin_tick).or_insert((bounds, Vec::new())).1.push(window);
+        by_begin.entry(window.divided.begin_tick).or_insert((bounds, Vec::new())).1.push(window);
     }
     for (bounds, windows) in by_begin.values_mut() {
         cut_together(bounds, windows);
@@ -140,8 +139,7 @@ fn cut_together(bounds: &CgroupBounds, windows: &mut [BoundedWindow<'_>]) {
         }
     }
     for window in windows {
-        let total = window.divided.total.unwrap_or_default();
-        add_unattributed(&mut window.divided.shares, total);
+        add_unattributed(&mut window.divided.shares, window.divided.total.unwrap_or_default());
     }
 }
 

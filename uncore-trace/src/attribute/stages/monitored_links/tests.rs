@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::attribute::{Attributor, Choice, CoreSiblings, Methods, RecordingFacts, order_counters};
+use crate::attribute::{Attributor, CoreSiblings, Methods, RecordingFacts, order_counters};
+use crate::choice::MethodChoice;
 use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{CounterReading, CounterValue, LogConsumer as _, Owner, ReadingTrigger};
@@ -124,7 +125,7 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &order_counters(&plan, |_| false),
-        methods: Methods { choice: Choice::Residency, ..Methods::default() },
+        methods: Methods { choice: MethodChoice::Residency, ..Methods::default() },
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),

@@ -8,16 +8,10 @@ use arrow::array::Array as _;
 
 use super::packets::{EventDetail, TracePackets, TrackId};
 use crate::schema::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
-use crate::schema::{TableDef, counters, cpus, loss};
-use crate::tables::reader::{OpenTable, Recording};
+use crate::schema::{counters, cpus, loss};
+use crate::tables::reader::Recording;
 use crate::text::printable;
 use crate::view::span::SelectedTime;
-
-/// A table of a dataset; `None` for a single file.
-fn find_table(recording: &Recording, def: &'static TableDef) -> Result<Option<OpenTable>> {
-    let has_table = recording.list_tables().iter().any(|candidate| candidate.name == def.name);
-    has_table.then(|| recording.open_table(def)).transpose()
-}
 
 /// Writes the CPUs that are offline at the begin of `span`, and the changes in it.
 ///
@@ -29,7 +23,7 @@ pub(super) fn write_cpu_changes<W: Write>(
     span: &SelectedTime,
     packets: &mut TracePackets<W>,
 ) -> Result<()> {
-    let Some(table) = find_table(recording, &cpus::TABLE)? else { return Ok(()) };
+    let Some(table) = recording.find_table(&cpus::TABLE)? else { return Ok(()) };
     let mut states: BTreeMap<i32, String> = BTreeMap::new();
     // The table has a row for each CPU and each change: fewer than a batch of `fabric`.
     let mut changes: Vec<(i64, i32, String)> = Vec::new();
@@ -41,8 +35,7 @@ pub(super) fn write_cpu_changes<W: Write>(
             let (ns, cpu) = (times.value(row), cpus.value(row));
             let state = words.get(row).unwrap_or_default();
             let previous = states.insert(cpu, state.to_owned());
-            let was = previous.as_deref().unwrap_or(cpus::ONLINE);
-            if was != state {
+            if previous.as_deref().unwrap_or(cpus::ONLINE) != state {
                 changes.push((ns, cpu, state.to_owned()));
             }
         }
@@ -73,7 +66,7 @@ pub(super) fn write_losses<W: Write>(
     span: &SelectedTime,
     packets: &mut TracePackets<W>,
 ) -> Result<()> {
-    let Some(table) = find_table(recording, &loss::TABLE)? else { return Ok(()) };
+    let Some(table) = recording.find_table(&loss::TABLE)? else { return Ok(()) };
     let names = counter_names(recording)?;
     let (mut lost, mut noted) = (None, None);
     let columns = ["mono_ns", "span_ns", "cause", "cpu", "counter", "count", "detail"];
@@ -114,7 +107,7 @@ pub(super) fn write_losses<W: Write>(
 /// The name of each counter.
 fn counter_names(recording: &Recording) -> Result<HashMap<i32, String>> {
     let mut names = HashMap::new();
-    let Some(table) = find_table(recording, &counters::TABLE)? else { return Ok(names) };
+    let Some(table) = recording.find_table(&counters::TABLE)? else { return Ok(names) };
     for batch in table.scan_columns(&["counter", "pmu", "event", "filter"])? {
         let batch = batch?;
         let ids = i32_column(&batch, "counter")?;

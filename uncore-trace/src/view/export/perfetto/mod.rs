@@ -66,7 +66,8 @@ pub fn write_perfetto(
     recording: &Recording,
     fabric: &OpenTable,
     span: &SelectedTime,
-    (grouping, top): (GroupBy, usize),
+    grouping: GroupBy,
+    top: usize,
     output: impl Write,
 ) -> Result<PerfettoSummary> {
     let mut packets = TracePackets::new(output, clocks_at_begin(fabric, span)?)?;

@@ -120,12 +120,11 @@ impl<W: Write> TracePackets<W> {
 
     /// Writes that the counter has this value from `ns` on.
     pub(super) fn write_value(&mut self, track: TrackId, ns: i64, value: f64) -> Result<()> {
-        let double_counter_value = Some(value);
         self.write_event(
             track,
             ns,
             TYPE_COUNTER,
-            TrackEvent { double_counter_value, ..<_>::default() },
+            TrackEvent { double_counter_value: Some(value), ..<_>::default() },
         )
     }
 

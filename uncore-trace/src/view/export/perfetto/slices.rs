@@ -26,10 +26,7 @@ pub(super) fn write_slices<W: Write>(
     span: &SelectedTime,
     packets: &mut TracePackets<W>,
 ) -> Result<bool> {
-    if !recording.list_tables().iter().any(|def| def.name == slices::TABLE.name) {
-        return Ok(false);
-    }
-    let table = recording.open_table(&slices::TABLE)?;
+    let Some(table) = recording.find_table(&slices::TABLE)? else { return Ok(false) };
     if table.row_count() == 0 {
         return Ok(false);
     }
@@ -89,8 +86,7 @@ fn cgroup_paths(recording: &Recording) -> Result<HashMap<u64, String>> {
         let batch = batch?;
         let (ids, paths) = (bits_column(&batch, "id")?, text_column(&batch, "path")?);
         for row in 0..batch.num_rows() {
-            let path = printable(paths.value(row)).into_owned();
-            names.entry(ids.value_or_zero(row)).or_insert(path);
+            names.entry(ids.value_or_zero(row)).or_insert(printable(paths.value(row)).into_owned());
         }
     }
     Ok(names)

@@ -46,7 +46,7 @@ impl Read {
             .unwrap();
         let mut out = Vec::new();
         let written =
-            write_perfetto(&recording, &table, &span, (GroupBy::Cgroup, top), &mut out).unwrap();
+            write_perfetto(&recording, &table, &span, GroupBy::Cgroup, top, &mut out).unwrap();
         Self::decode(&out, written)
     }
 
@@ -132,7 +132,7 @@ fn tenants_are_what_by_says_and_sum_to_the_total() {
         let table = recording.open_table(&fabric::TABLE).unwrap();
         let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
         let mut out = Vec::new();
-        let written = write_perfetto(&recording, &table, &span, (by, 9), &mut out).unwrap();
+        let written = write_perfetto(&recording, &table, &span, by, 9, &mut out).unwrap();
         let read = Read::decode(&out, written);
         let first = |line: &str| read.values(&format!("{BYTES} > {line}"))[0].1;
         assert!((tenants.map(first).iter().sum::<f64>() - RATE).abs() < 1e-6, "{by:?}");

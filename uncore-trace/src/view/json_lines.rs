@@ -1,0 +1,32 @@
+//! Objects of `--json`, one per line.
+
+use serde::Serialize;
+
+use crate::text::escape_json;
+
+/// An object whose keys stand in this order: `json_object! { key: value, .. }`.
+macro_rules! json_object {
+    ($($key:ident: $value:expr),* $(,)?) => {{
+        #[allow(non_camel_case_types, reason = "the type of a field has the name of its key")]
+        let object = {
+            #[derive(serde::Serialize)]
+            struct JsonObject<$($key),*> {
+                $($key: $key),*
+            }
+            JsonObject { $($key: $value),* }
+        };
+        object
+    }};
+}
+pub(crate) use json_object;
+
+/// Adds the line of an object.
+///
+/// # Errors
+///
+/// Never in practice: only numbers and text are written.
+pub(super) fn push_line(lines: &mut String, object: &impl Serialize) -> serde_json::Result<()> {
+    lines.push_str(&escape_json(&serde_json::to_string(object)?));
+    lines.push('\n');
+    Ok(())
+}
