@@ -219,7 +219,7 @@ impl Attributor {
         Self {
             clock,
             index_of,
-            usage: CpuUsage::new(sets, &has_learners, siblings.clone()),
+            usage: CpuUsage::new(sets, &has_learners, siblings),
             switches: Switches::new(plan),
             moved: MovedSum::default(),
             learning: Learning::new(learning, &mut tracks),

@@ -39,9 +39,9 @@ impl CoreSiblings {
         Self { by_cpu }
     }
 
-    /// Whether no CPU shares its core.
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_cpu.is_empty()
+    /// The CPUs that share their cores, ascending.
+    pub(super) fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
+        self.by_cpu.keys().copied()
     }
 
     /// The other threads of a CPU's core.
@@ -76,8 +76,8 @@ mod tests {
         assert_eq!(found.siblings_of(0), [3]);
         assert_eq!(found.siblings_of(3), [0]);
         assert!([1, 2, 4, 5, 9].iter().all(|cpu| found.siblings_of(*cpu).is_empty()));
-        assert!(siblings(&[(Some(0), Some(0)), (Some(0), Some(1))]).is_empty());
+        assert_eq!(siblings(&[(Some(0), Some(0)), (Some(0), Some(1))]), CoreSiblings::default());
         // All CPUs in one core.
-        assert!(siblings(&[(Some(0), Some(0)); 16]).is_empty());
+        assert_eq!(siblings(&[(Some(0), Some(0)); 16]), CoreSiblings::default());
     }
 }

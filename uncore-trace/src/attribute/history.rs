@@ -7,6 +7,7 @@
 //! ([`super::columns`]).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -255,10 +256,10 @@ pub struct History {
     total_use: f64,
     design: Design,
     blocks: VecDeque<Block>,
-    /// What a busy sibling thread costs, and the time beside one in the tick that comes next, ns by
-    /// source, sorted.
+    /// What a busy sibling thread costs, and the time beside one in the tick that comes next, ns of
+    /// each source of it.
     sibling_cost: SiblingCost,
-    next_beside_busy: Vec<(TrafficSource, u64)>,
+    next_beside_busy: Vec<u64>,
     shared: Mutex<SharedSums>,
 }
 
@@ -418,21 +419,19 @@ impl History {
             Predictor::Time => (1.0 / self.tick_ns as f64, false),
             Predictor::Misses | Predictor::Ports => (1.0, true),
         };
-        let explains = |(candidate, _): &&(TrafficSource, u64)| {
-            explains_idle || candidate.owner != Owner::Idle
-        };
         let beside_busy = std::mem::take(&mut self.next_beside_busy);
+        let beside_busy = beside_busy.into_iter().chain(iter::repeat(0));
         let cost = self.sibling_cost.cost();
-        let amount = |&(source, amount): &(TrafficSource, u64)| {
-            let found = beside_busy.binary_search_by_key(&source, |(beside, _)| *beside);
-            let beside = found.map_or(0.0, |index| beside_busy[index].1 as f64 * unit);
-            (source, amount as f64 * unit - cost * beside, beside)
+        let amount = |(&(source, amount), beside_busy): (&(TrafficSource, u64), u64)| {
+            let beside_busy = beside_busy as f64 * unit;
+            let explains = explains_idle || source.owner != Owner::Idle;
+            explains.then_some((source, amount as f64 * unit - cost * beside_busy, beside_busy))
         };
-        self.push_amounts(tick, use_by_source.iter().filter(explains).map(amount));
+        self.push_amounts(tick, use_by_source.iter().zip(beside_busy).filter_map(amount));
     }
 
-    /// Sets the time beside a busy sibling in the tick that comes next, ns by source, sorted.
-    pub(super) fn set_beside_busy(&mut self, times: &[(TrafficSource, u64)]) {
+    /// Sets the time beside a busy sibling in the tick that comes next, ns of each source of it.
+    pub(super) fn set_beside_busy(&mut self, times: &[u64]) {
         self.next_beside_busy.clear();
         self.next_beside_busy.extend_from_slice(times);
     }
@@ -732,7 +731,7 @@ impl History {
 /// The use by column, with the baseline, which is always there.
 fn sum_entries_by_slot(entries: &[UseEntry]) -> UseRow {
     let amounts = entries.iter().map(|entry| (entry.slot, f64::from(entry.amount)));
-    sum_by_slot(std::iter::once((BASELINE, 1.0)).chain(amounts))
+    sum_by_slot(iter::once((BASELINE, 1.0)).chain(amounts))
 }
 
 #[cfg(test)]

@@ -13,14 +13,17 @@
 //!
 //! - the uncertainty of the learnt rates: `g' C g`, with `C` the covariance of their logarithms and
 //!   `g` the gradient of `ln s`. It is large for owners that always run together, since only their
-//!   sum is known;
+//!   sum is known. `C` is as if errors were independent beyond the longest scale of the sums, so it
+//!   has the factor by which the autocorrelation of the residuals there makes a mean less sure, as
+//!   far as it is not the prior that says the rate ([`Learner::learnt_factor`]);
 //! - how rates differ just now: the variance of their deviations in this block;
 //! - `w (1 - p) / p`, with `p` the share's part of the count: errors of the whole count that are
 //!   given to one owner;
 //! - the variation of traffic around rate x use in the window: the part of the count's variance
 //!   that this owner's traffic and that of the others share;
-//! - `(u / 2(1 - u))^2`, with `u` the baseline's part of the count: owners caused between none and
-//!   all of it, and nothing but the model says how much;
+//! - `(u / 2(1 - u))^2`, with `u` the baseline's part of the count, times the part of the prior
+//!   variance of the baseline that the ticks have not removed: where they do not tell the baseline
+//!   from owners that never pause, owners caused between none and all of it;
 //! - what the residuals of the ticks say against the model
 //!   ([`super::learner::MisfitVariances`]): the variance of a change that all rates have in common,
 //!   times `(1 - p)^2`; the square of the part of the bytes that comes late, times `(1 - p) / p`;
@@ -79,9 +82,6 @@ impl Weights {
     }
 }
 
-/// Factor for the variance of the learnt rates.
-const LEARNT_FACTOR: f64 = 3.0;
-
 /// Variance of the error of a sum over a longer time whose rates are known: the model is not exact.
 const LASTING_VARIANCE: f64 = 0.005;
 
@@ -98,9 +98,8 @@ const SHARED_FACTOR: f64 = 0.7;
 const MIN_FRACTION: f64 = 0.01;
 
 /// The variance of the relative error of all shares if the part `unattributed` of the count is the
-/// baseline. Nothing but the model says how much of it owners caused: of 0 to all of it, so the
-/// owners' shares are too small by up to `u / (1 - u)`, half of which is taken for the standard
-/// deviation.
+/// baseline, and nothing says how much of it owners caused: of 0 to all of it, so the owners' shares
+/// are too small by up to `u / (1 - u)`, half of which is taken for the standard deviation.
 fn baseline_variance(unattributed: f64) -> f64 {
     let part = unattributed.clamp(0.0, 1.0);
     if part < 1.0 { (0.5 * part / (1.0 - part)).powi(2) } else { f64::INFINITY }
@@ -302,7 +301,7 @@ impl ShareVariances {
     /// The probability that the sum of the shares of its group over a longer time is within 10 %.
     fn lasting(self) -> f64 {
         within_tenth(
-            LEARNT_FACTOR * self.group_rates
+            self.group_rates
                 + self.lasting
                 + self.baseline
                 + self.lasting_misfit
@@ -331,32 +330,27 @@ impl Regression {
         let weights = Weights::for_predictor(self.predictor);
         let misfit = self.learner.misfit_variances();
         let owned: f64 = window_parts.owners.iter().map(|owner_part| owner_part.value).sum();
-        let baseline = baseline_variance(1.0 - owned / value);
+        let baseline = baseline_variance(1.0 - owned / value) * misfit.unknown_baseline;
         let mut shares: Vec<Share> = Vec::with_capacity(window_parts.owners.len() + 1);
         for owner_part in &window_parts.owners {
             let (owner, fraction) = (owner_part.source.owner, owner_part.value / value);
             if fraction <= 0.0 || !fraction.is_finite() || owner == Owner::Unattributed {
                 continue;
             }
-            let Variance {
-                learnt,
-                momentary: momentary_variance,
-                group_learnt: group_variance,
-                ..
-            } = owner_part.variance;
+            let Variance { learnt, momentary, group_learnt, .. } = owner_part.variance;
             let noise_variance =
                 owner_part.noise * (1.0 - owner_part.noise / noise.max(1e-300)).max(0.0);
             let share = fraction.max(1e-9);
             let others = (1.0 - share).max(0.0) / share.max(MIN_FRACTION);
+            let learnt_factor = self.learner.learnt_factor(usize::from(owner_part.slot));
             let uncertain = ShareVariances {
-                rates: LEARNT_FACTOR * misfit.autocorrelation_factor * learnt
-                    + weights.momentary * (momentary_variance + misfit.full_link),
+                rates: learnt_factor * learnt + weights.momentary * (momentary + misfit.full_link),
                 noise: NOISE_FACTOR * noise_variance / (share * value).powi(2).max(1e-300),
                 whole_count: weights.whole_count * others,
                 baseline,
                 misfit: misfit.common * (1.0 - share).powi(2) + misfit.late * others,
                 lasting_misfit: misfit.late * others,
-                group_rates: misfit.autocorrelation_factor * group_variance,
+                group_rates: learnt_factor * group_learnt,
                 ..ShareVariances::default()
             };
             let uncertain = uncertain.with_use_error(history, owner_part, port_confidence);

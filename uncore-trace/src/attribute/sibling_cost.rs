@@ -13,6 +13,10 @@
 //!
 //! the contrast. So `d` is the regression of the residuals on the contrast (Gauss-Newton). What
 //! lasts longer than [`GROUP_TICKS`] is left out of both, because phases of the traffic last.
+//!
+//! Errors of rates are alike for a while and in all counters, so the variance of the cost is that
+//! between spans of [`SPAN_REVIEWS`]. Where one in a thousand machines without a cost would show as
+//! much by chance (Student's t), the cost is 0.
 
 use super::use_entry::UseEntry;
 
@@ -21,6 +25,13 @@ const GROUP_TICKS: usize = 8;
 
 /// Forgetting factor per review of 100 ms: the memory is about 10 s, as for the use of sources.
 const FORGETTING_FACTOR: f64 = 0.99;
+
+/// Number of reviews whose costs are taken together: rates are corrected by the counts of about a
+/// second before and after, so the errors of reviews within it are alike.
+const SPAN_REVIEWS: usize = 10;
+
+/// Standard normal deviate that one draw in a thousand exceeds.
+const MIN_DEVIATE: f64 = 3.09;
 
 /// Prior standard deviation of the cost, around 0: any value from 0 to 1 is plausible.
 const PRIOR_SD: f64 = 0.5;
@@ -81,6 +92,11 @@ pub(super) struct SiblingCost {
     /// Weighed sums of squared contrasts, and of these times the cost that they say.
     information: f64,
     weighed_cost: f64,
+    /// The same of the open span, and the number of its reviews.
+    open_span: (f64, f64, usize),
+    /// Sums over spans: number, squared information, information by weighed cost, squared weighed
+    /// cost.
+    spans: [f64; 4],
     /// By slot: use, and time beside a busy sibling, of about the last 10 s.
     use_by_slot: Vec<(f64, f64)>,
     /// Whether any CPU has a sibling that was busy.
@@ -146,12 +162,52 @@ impl SiblingCost {
                 continue;
             }
             let information = weight * sums.contrast_squares;
+            let weighed_cost = information * self.cost - weight * sums.cross;
             self.information += information;
-            self.weighed_cost += information * self.cost - weight * sums.cross;
+            self.weighed_cost += weighed_cost;
+            self.open_span.0 += information;
+            self.open_span.1 += weighed_cost;
+        }
+        self.open_span.2 += 1;
+        if self.open_span.2 == SPAN_REVIEWS {
+            self.close_span();
         }
         let precision = self.information + 1.0 / (PRIOR_SD * PRIOR_SD);
-        self.cost = (self.weighed_cost / precision).clamp(0.0, MAX_COST);
+        let cost = (self.weighed_cost / precision).clamp(0.0, MAX_COST);
+        self.cost = if self.is_sure(cost) { cost } else { 0.0 };
     }
+
+    fn close_span(&mut self) {
+        let (information, weighed_cost, _) = std::mem::take(&mut self.open_span);
+        let forgetting_factor = FORGETTING_FACTOR.powi(SPAN_REVIEWS as i32);
+        let [count, squared_information, cross, squared_cost] = &mut self.spans;
+        *count = forgetting_factor * *count + 1.0;
+        let squares_factor = forgetting_factor * forgetting_factor;
+        *squared_information = squares_factor * *squared_information + information * information;
+        *cross = squares_factor * *cross + information * weighed_cost;
+        *squared_cost = squares_factor * *squared_cost + weighed_cost * weighed_cost;
+    }
+
+    /// Whether a cost is more than chance shows.
+    fn is_sure(&self, cost: f64) -> bool {
+        let [count, squared_information, cross, squared_cost] = self.spans;
+        let freedom = count - 1.0;
+        if freedom < 1.0 {
+            return false;
+        }
+        let squares = squared_cost - 2.0 * cost * cross + cost * cost * squared_information;
+        let variance = squares.max(0.0) / self.information.powi(2) * count / freedom;
+        cost > student_deviate(freedom) * variance.sqrt()
+    }
+}
+
+/// The deviate of Student's distribution that is as rare as [`MIN_DEVIATE`] of the normal one, to
+/// the second order (Fisher and Cornish 1960).
+fn student_deviate(freedom: f64) -> f64 {
+    let z = MIN_DEVIATE;
+    let first = (z.powi(3) + z) / 4.0;
+    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    z + first / freedom + second / (freedom * freedom)
 }
 
 #[cfg(test)]

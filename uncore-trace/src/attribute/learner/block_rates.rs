@@ -216,21 +216,30 @@ impl BlockRates {
 }
 
 impl BlockRates {
-    /// By column without the baseline: its expected part of the block, and the relative correction
-    /// of its rate.
-    pub(super) fn corrections<'a>(
-        &'a self,
-        solution: &'a RateSolution,
-        history: &'a History,
-    ) -> impl Iterator<Item = (f64, f64)> + Clone + 'a {
-        let block = history.block(self.number);
-        solution.active_slots.iter().filter(|slot| **slot != usize::from(BASELINE)).filter_map(
-            move |slot| {
-                let amount = f64::from(*block?.products.row(*slot).first()?);
-                let (learnt, rate) = (solution.rates.get(*slot)?, self.rates.get(*slot)?);
-                (*learnt > 0.0).then(|| (amount * learnt, rate / learnt - 1.0))
-            },
-        )
+    /// By group of columns without the baseline: its expected part of the block, and the relative
+    /// correction of that. The processes of a group change together, and say nothing of others.
+    pub(super) fn group_corrections(
+        &self,
+        solution: &RateSolution,
+        history: &History,
+    ) -> Vec<(f64, f64)> {
+        let Some(block) = history.block(self.number) else { return Vec::new() };
+        let mut sums: Vec<(f64, f64)> = vec![(0.0, 0.0); solution.rates.len()];
+        for slot in solution.active_slots.iter().filter(|slot| **slot != usize::from(BASELINE)) {
+            let group = history.columns().group_slot(*slot);
+            let (Some(amount), Some(learnt), Some(rate), Some(sum)) = (
+                block.products.row(*slot).first(),
+                solution.rates.get(*slot),
+                self.rates.get(*slot),
+                sums.get_mut(group),
+            ) else {
+                continue;
+            };
+            sum.0 += f64::from(*amount) * learnt;
+            sum.1 += f64::from(*amount) * (rate - learnt);
+        }
+        let groups = sums.into_iter().filter(|(expected, _)| *expected > 0.0);
+        groups.map(|(expected, change)| (expected, change / expected)).collect()
     }
 }
 

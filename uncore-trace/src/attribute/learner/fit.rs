@@ -7,10 +7,12 @@
 //!   direction there. Bytes that come a step later are missed in the step of their use and are too
 //!   many in the next one. So residuals are regressed on the difference of what was expected a step
 //!   before and a step after. Steps are of 8, 64 and 512 ticks.
-//! - **Tenants change together.** The correction of a block's rates has a mean over all columns,
-//!   weighted by their parts `p` of the count, and a variance around it. If columns change on their
-//!   own, the square of the mean is `sum p^2 / (1 - sum p^2)` of that variance. What it is more is
-//!   the variance of a change that all have in common (the one-way random effects model).
+//! - **Tenants change together.** A block's rates differ from the learnt ones by `c` for each group
+//!   of columns, which has the part `p` of the count. If groups change on their own, the square of
+//!   the whole change, `(sum p c)^2`, is on average `sum (p c)^2`, whatever each group's variance.
+//!   Were there no common change, the ratio of both sums would be that of a chi-square variable to
+//!   its degrees of freedom, which are the blocks over the factor by which their autocorrelation
+//!   makes a mean less sure. What the square is more comes from a change that all have in common.
 
 use std::collections::VecDeque;
 
@@ -37,8 +39,29 @@ const MIN_COMMON: f64 = 0.5;
 /// the rates.
 const MAX_AUTOCORRELATION: f64 = 0.9;
 
-/// Number of blocks from which the test of common changes counts.
-const MIN_BLOCKS: f64 = 50.0;
+/// Standard normal deviate that one draw in a thousand exceeds: how rare a ratio has to be if there
+/// is no common change.
+const MIN_COMMON_DEVIATE: f64 = 3.09;
+
+/// The ratio of a chi-square variable to its degrees of freedom that is as rare as this deviate of
+/// the standard normal distribution (Wilson and Hilferty 1931).
+fn chi_square_ratio(freedom: f64, deviate: f64) -> f64 {
+    if freedom <= 0.0 {
+        return f64::INFINITY;
+    }
+    let spread = 2.0 / (9.0 * freedom);
+    (1.0 - spread + deviate * spread.sqrt()).max(0.0).powi(3)
+}
+
+/// By how much the variance of a mean is larger than for independent errors, if they are those of a
+/// first-order autoregressive process with these sums of products and squares.
+fn inflation_factor(cross: f64, squares: f64) -> f64 {
+    if squares <= 0.0 {
+        return 1.0;
+    }
+    let correlation = (cross / squares).clamp(0.0, MAX_AUTOCORRELATION);
+    (1.0 + correlation) / (1.0 - correlation)
+}
 
 /// Sums of one step.
 #[derive(Debug, Default)]
@@ -105,10 +128,15 @@ pub(super) struct ModelFit {
     open_ticks: (f64, f64, usize),
     steps: [StepSums; STEPS],
     blocks: f64,
-    /// Sum of squares of the common change, and of what it would be if columns changed alone; and
-    /// of the relative residual of a block around the learnt rates.
+    /// Sum of the squares of the whole change of a block, and of what they would be if groups
+    /// changed alone.
     common_squares: f64,
     own_squares: f64,
+    /// Sum over blocks of what a common change of variance 1 adds to the first of these.
+    common_weight: f64,
+    /// The whole change of the last block, and the sum of products of successive ones.
+    last_change: f64,
+    common_cross: f64,
 }
 
 impl ModelFit {
@@ -132,26 +160,26 @@ impl ModelFit {
         }
     }
 
-    /// Adds a block: the weights and relative corrections of its columns.
-    pub(super) fn add_block(&mut self, corrections: impl Iterator<Item = (f64, f64)> + Clone) {
-        let weights: f64 = corrections.clone().map(|(weight, _)| weight).sum();
+    /// Adds a block: the weights and relative corrections of its groups of columns.
+    pub(super) fn add_block(&mut self, corrections: &[(f64, f64)]) {
+        let weights: f64 = corrections.iter().map(|(weight, _)| weight).sum();
         if weights <= 0.0 {
             return;
         }
-        let mean = corrections.clone().map(|(w, c)| w / weights * c).sum::<f64>();
-        let (mut variance, mut concentration) = (0.0, 0.0);
+        let (mut change, mut own_squares, mut concentration) = (0.0, 0.0, 0.0);
         for (weight, correction) in corrections {
-            variance += weight / weights * (correction - mean).powi(2);
-            concentration += (weight / weights).powi(2);
-        }
-        if concentration >= 1.0 {
-            return;
+            let part = weight / weights;
+            change += part * correction;
+            own_squares += (part * correction).powi(2);
+            concentration += part * part;
         }
         let forgetting = (-100.0 / MEMORY).exp();
         self.blocks = forgetting * self.blocks + 1.0;
-        self.common_squares = forgetting * self.common_squares + mean * mean;
-        self.own_squares =
-            forgetting * self.own_squares + variance * concentration / (1.0 - concentration);
+        self.common_squares = forgetting * self.common_squares + change * change;
+        self.own_squares = forgetting * self.own_squares + own_squares;
+        self.common_cross = forgetting * self.common_cross + change * self.last_change;
+        self.last_change = change;
+        self.common_weight = forgetting * self.common_weight + (1.0 - concentration);
     }
 
     /// The part of the bytes that comes late; 0 unless the test is sure.
@@ -164,29 +192,31 @@ impl ModelFit {
         sure.fold(0.0, |largest, (part, _)| largest.max(part))
     }
 
-    /// The variance of a relative change that all columns have in common.
+    /// How many blocks tell as much as an independent one: as [`Self::autocorrelation_factor`].
+    fn change_factor(&self) -> f64 {
+        inflation_factor(self.common_cross, self.common_squares)
+    }
+
+    /// The variance of a relative change that all columns have in common; 0 unless the test is sure.
     pub(super) fn common_variance(&self) -> f64 {
-        if self.blocks < MIN_BLOCKS {
-            return 0.0;
+        let least_ratio = chi_square_ratio(self.blocks / self.change_factor(), MIN_COMMON_DEVIATE);
+        if self.common_squares > least_ratio * self.own_squares && self.common_weight > 0.0 {
+            (self.common_squares - self.own_squares) / self.common_weight
+        } else {
+            0.0
         }
-        (self.common_squares - self.own_squares).max(0.0) / self.blocks
     }
 
     /// By how much the variance of what is learnt is larger than for independent errors of the
     /// longest step: that of the mean of a first-order autoregressive process.
     pub(super) fn autocorrelation_factor(&self) -> f64 {
         let [.., longest] = &self.steps;
-        if longest.residual_squares <= 0.0 {
-            return 1.0;
-        }
-        let correlation = longest.residual_cross / longest.residual_squares;
-        let correlation = correlation.clamp(0.0, MAX_AUTOCORRELATION);
-        (1.0 + correlation) / (1.0 - correlation)
+        inflation_factor(longest.residual_cross, longest.residual_squares)
     }
 
     /// Whether most of what rates change is common to all columns.
     pub(super) fn change_together(&self) -> bool {
-        self.blocks >= MIN_BLOCKS
+        self.common_variance() > 0.0
             && self.common_squares - self.own_squares > MIN_COMMON * self.common_squares
     }
 }
@@ -231,7 +261,7 @@ mod tests {
             let changes: Vec<(f64, f64)> = (1..=20)
                 .map(|column| (f64::from(column), together + own * random.next_normal()))
                 .collect();
-            fit.add_block(changes.into_iter());
+            fit.add_block(&changes);
         }
         fit
     }
@@ -239,10 +269,29 @@ mod tests {
     #[test]
     fn changes_in_common_are_found() {
         let apart = fit_of_changes(0.4, 0.0);
-        assert!(!apart.change_together() && apart.common_variance() < 0.005);
+        assert!(!apart.change_together() && apart.common_variance() <= 0.0);
         let together = fit_of_changes(0.2, 0.4);
         assert!(together.change_together());
-        assert!((together.common_variance() - 0.16).abs() < 0.02);
+        let variance = together.common_variance();
+        assert!((variance - 0.16).abs() < 0.02, "{variance}");
+    }
+
+    #[test]
+    fn changes_of_one_large_group_are_not_common() {
+        let mut random = SplitMix(19);
+        let mut fit = ModelFit::default();
+        for _ in 0..600 {
+            let small = (0..20).map(|_| (1.0, 0.05 * random.next_normal())).collect::<Vec<_>>();
+            fit.add_block(&[&[(60.0, 0.5 * random.next_normal())], &*small].concat());
+        }
+        assert!(fit.common_variance() <= 0.0 && !fit.change_together());
+    }
+
+    #[test]
+    fn one_draw_in_a_thousand_is_rarer() {
+        // Tables of the chi-square distribution: 32.909 of 12, 59.703 of 30.
+        assert!((chi_square_ratio(12.0, MIN_COMMON_DEVIATE) - 32.909 / 12.0).abs() < 0.02);
+        assert!((chi_square_ratio(30.0, MIN_COMMON_DEVIATE) - 59.703 / 30.0).abs() < 0.01);
     }
 
     #[test]

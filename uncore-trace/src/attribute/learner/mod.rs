@@ -40,6 +40,7 @@ use self::fit::ModelFit;
 use self::limit::LinkLimit;
 use self::observation::Observation;
 use self::posterior::RateSolution;
+use super::columns::BASELINE;
 use super::history::History;
 use super::misfit::Misfit;
 use super::predictor::Predictor;
@@ -96,8 +97,8 @@ pub(super) struct MisfitVariances {
     pub late: f64,
     /// Of all rates together.
     pub common: f64,
-    /// Factor for the variance of learnt rates.
-    pub autocorrelation_factor: f64,
+    /// The part of the prior variance of the baseline that the ticks have not removed, 0 to 1.
+    pub unknown_baseline: f64,
 }
 
 /// The variance of a tick around what the rates of its block make expect, relative to the square of
@@ -294,7 +295,7 @@ impl Learner {
                 {
                     let expected = self.expected_count(row);
                     self.limit.add_tick(count, expected);
-                    if !self.limit.is_full(count) {
+                    if !self.limit.hides_demand(expected) {
                         self.bend.add_tick(expected, count);
                     }
                     straightened = self.limit.demand(count, straightened, expected);
@@ -484,7 +485,7 @@ impl Learner {
                         &mut self.prior_scales,
                         previous,
                     );
-                    self.fit.add_block(corrected.corrections(&self.solution, history));
+                    self.fit.add_block(&corrected.group_corrections(&self.solution, history));
                     corrected
                 }
             };
@@ -523,8 +524,15 @@ impl Learner {
             full_link: self.limit.short_fraction() * unknown_change,
             late: self.fit.late_part().powi(2),
             common: self.fit.common_variance(),
-            autocorrelation_factor: self.fit.autocorrelation_factor(),
+            unknown_baseline: self
+                .solution
+                .inflated_unknown_part(usize::from(BASELINE), self.fit.autocorrelation_factor()),
         }
+    }
+
+    /// The factor for the variance of a learnt rate, because errors last longer than was thought.
+    pub(super) fn learnt_factor(&self, slot: usize) -> f64 {
+        self.solution.variance_factor(slot, self.fit.autocorrelation_factor())
     }
 
     /// What the ticks say against the model.

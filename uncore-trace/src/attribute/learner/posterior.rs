@@ -87,6 +87,26 @@ pub(super) struct RateSolution {
     pub information: Vec<f64>,
 }
 
+impl RateSolution {
+    /// The posterior variance of a log rate as a part of its prior variance.
+    fn unknown_part(&self, slot: usize) -> f64 {
+        let information = self.information.get(slot).copied().unwrap_or(0.0);
+        if information > 0.0 { (1.0 / information - 1.0).clamp(0.0, 1.0) } else { 1.0 }
+    }
+
+    /// By how much the posterior variance of a log rate is larger if that of the errors is `factor`
+    /// times as large as was thought. What the prior says stays the same: where counts say nothing,
+    /// this is 1.
+    pub(super) fn variance_factor(&self, slot: usize, factor: f64) -> f64 {
+        factor / (1.0 + (factor - 1.0) * self.unknown_part(slot))
+    }
+
+    /// [`Self::unknown_part`] if the variance of the errors is `factor` times as large.
+    pub(super) fn inflated_unknown_part(&self, slot: usize, factor: f64) -> f64 {
+        self.unknown_part(slot) * self.variance_factor(slot, factor)
+    }
+}
+
 /// The posterior of the log rates, with the active slots numbered without gaps.
 struct RatePosterior<'a> {
     sums: &'a DesignSums,
