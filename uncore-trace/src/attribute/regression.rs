@@ -329,8 +329,8 @@ impl Regression {
             window.histories.and_then(|histories| histories.port_confidence.get(&window.end_tick));
         let weights = Weights::for_predictor(self.predictor);
         let misfit = self.learner.misfit_variances();
-        let owned: f64 = window_parts.owners.iter().map(|owner_part| owner_part.value).sum();
-        let baseline = baseline_variance(1.0 - owned / value) * misfit.unknown_baseline;
+        let attributed: f64 = window_parts.owners.iter().map(|owner_part| owner_part.value).sum();
+        let baseline = baseline_variance(1.0 - attributed / value) * misfit.unknown_baseline;
         let mut shares: Vec<Share> = Vec::with_capacity(window_parts.owners.len() + 1);
         for owner_part in &window_parts.owners {
             let (owner, fraction) = (owner_part.source.owner, owner_part.value / value);

@@ -294,7 +294,10 @@ impl Learner {
                     && self.learnt_ticks > bend::TICKS_PER_COLUMN * column_count
                 {
                     let expected = self.expected_count(row);
-                    self.limit.add_tick(count, expected);
+                    // Misses and bytes at ports are what was carried; only time asks for more.
+                    if self.predictor == Predictor::Time {
+                        self.limit.add_tick(count, expected);
+                    }
                     if !self.limit.hides_demand(expected) {
                         self.bend.add_tick(expected, count);
                     }
