@@ -15,8 +15,7 @@
 //! lasts longer than [`GROUP_TICKS`] is left out of both, because phases of the traffic last.
 //!
 //! Errors of rates are alike for a while and in all counters, so the variance of the cost is that
-//! between spans of [`SPAN_REVIEWS`]. Where one in a thousand machines without a cost would show as
-//! much by chance (Student's t), the cost is 0.
+//! between spans of [`SPAN_REVIEWS`], and the cost is less by what chance explains of it.
 
 use super::use_entry::UseEntry;
 
@@ -29,9 +28,6 @@ const FORGETTING_FACTOR: f64 = 0.99;
 /// Number of reviews whose costs are taken together: rates are corrected by the counts of about a
 /// second before and after, so the errors of reviews within it are alike.
 const SPAN_REVIEWS: usize = 10;
-
-/// Standard normal deviate that one draw in a thousand exceeds.
-const MIN_DEVIATE: f64 = 3.09;
 
 /// Prior standard deviation of the cost, around 0: any value from 0 to 1 is plausible.
 const PRIOR_SD: f64 = 0.5;
@@ -174,7 +170,7 @@ impl SiblingCost {
         }
         let precision = self.information + 1.0 / (PRIOR_SD * PRIOR_SD);
         let cost = (self.weighed_cost / precision).clamp(0.0, MAX_COST);
-        self.cost = if self.is_sure(cost) { cost } else { 0.0 };
+        self.cost = self.shrink_cost(cost);
     }
 
     fn close_span(&mut self) {
@@ -188,26 +184,18 @@ impl SiblingCost {
         *squared_cost = squares_factor * *squared_cost + weighed_cost * weighed_cost;
     }
 
-    /// Whether a cost is more than chance shows.
-    fn is_sure(&self, cost: f64) -> bool {
+    /// A cost that was found, less what of it chance explains: the positive-part estimator of James
+    /// and Stein, with the variance between spans.
+    fn shrink_cost(&self, cost: f64) -> f64 {
         let [count, squared_information, cross, squared_cost] = self.spans;
         let freedom = count - 1.0;
-        if freedom < 1.0 {
-            return false;
+        if freedom < 1.0 || cost <= 0.0 {
+            return 0.0;
         }
         let squares = squared_cost - 2.0 * cost * cross + cost * cost * squared_information;
         let variance = squares.max(0.0) / self.information.powi(2) * count / freedom;
-        cost > student_deviate(freedom) * variance.sqrt()
+        cost * (1.0 - variance / (cost * cost)).max(0.0)
     }
-}
-
-/// The deviate of Student's distribution that is as rare as [`MIN_DEVIATE`] of the normal one, to
-/// the second order (Fisher and Cornish 1960).
-fn student_deviate(freedom: f64) -> f64 {
-    let z = MIN_DEVIATE;
-    let first = (z.powi(3) + z) / 4.0;
-    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
-    z + first / freedom + second / (freedom * freedom)
 }
 
 #[cfg(test)]
