@@ -288,8 +288,8 @@ fn each_import_list_is_of_one_module() {
         for (number, line) in lines.iter().enumerate() {
             let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
             // A line of a text may begin with the word too.
-            let is_import = words.next() == Some("use")
-                && words.next().is_some_and(|path| path.contains("::"));
+            let is_import =
+                words.next() == Some("use") && words.next().is_some_and(|path| path.contains("::"));
             if !is_import {
                 continue;
             }
