@@ -51,7 +51,7 @@ impl MethodChoice {
     }
 }
 
-/// What the user says of such counters.
+/// Who causes the traffic of counters whose cause the catalog does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeclaredCause {

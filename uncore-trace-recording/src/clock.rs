@@ -47,7 +47,7 @@ impl Snapshot {
 
 /// The end of a window as rows of a roll-up have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WindowEnd {
+pub struct RollupTime {
     /// `CLOCK_REALTIME`, microseconds since 1970.
     pub ts_us: i64,
     /// `CLOCK_MONOTONIC`, ns.

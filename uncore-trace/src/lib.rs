@@ -12,6 +12,9 @@
 //!                                  `-------`-------`--------- record runs the whole ------'
 //! ```
 //!
+//! `schema`, `tables`, `config` and the small modules below them are of
+//! [`uncore_trace_recording`], and re-exported here.
+//!
 //! | module | takes | gives | touches the machine |
 //! |---|---|---|---|
 //! | [`schema`] | | what a recording holds: tables, columns, metadata | no |

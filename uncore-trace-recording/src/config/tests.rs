@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use super::*;
+use crate::tables::series::{Keep, Rotate};
 
 fn error(text: &str) -> String {
     format!("{:#}", Config::parse(text).unwrap_err())

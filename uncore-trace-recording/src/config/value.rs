@@ -1,12 +1,14 @@
 //! Values of keys: times and sizes with units; errors of one line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Error, anyhow};
+use anyhow::{Error, Result, anyhow, ensure};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::choice::MethodChoice;
 use crate::suggest::list_names;
+use crate::tables::mode::FileMode;
 use crate::tables::series;
 use crate::text::toml_error;
 use crate::units::parse_duration;
@@ -77,4 +79,19 @@ pub(super) fn deserialize_choice<'de, D: Deserializer<'de>>(
 pub(super) fn describe_toml_error(text: &str, error: toml::de::Error) -> Error {
     let (line, wrong) = toml_error(text, error);
     line.map_or_else(|| anyhow!("{wrong}"), |line| anyhow!("line {line}: {wrong}"))
+}
+
+/// Checks that a path is absolute.
+pub(super) fn require_absolute(key: &str, path: PathBuf) -> Result<PathBuf> {
+    ensure!(
+        path.is_absolute(),
+        "{key} is {}: write the path from /, because the agent has no working directory",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// Parses permissions.
+pub(super) fn parse_mode(key: &str, text: &str) -> Result<FileMode> {
+    text.parse().map_err(|error| anyhow!("{key}: {error}"))
 }

@@ -22,7 +22,7 @@ use super::mode::FileMode;
 use super::sealed::partial_dir;
 use super::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
 use super::{disk, output_path};
-use crate::clock::WindowEnd;
+use crate::clock::RollupTime;
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 
@@ -114,7 +114,7 @@ impl Hours {
     /// into a new file.
     pub fn write(
         &mut self,
-        end: WindowEnd,
+        end: RollupTime,
         rows: &RecordBatch,
     ) -> Result<Option<(PathBuf, RecordingSize)>, Unwritten> {
         let count = rows.num_rows() as u64;

@@ -2,7 +2,7 @@
 //!
 //! During the recording, table T is the directory `T.parquet.partial/` next to its final file. It
 //! contains sealed segments, each a complete Parquet file, so DuckDB can read
-//! `T.parquet.partial/*.parquet` at any time. `seal` (once per flush interval) writes the rows
+//! `T.parquet.partial/*.parquet` at any time. `seal_rows` (once per flush interval) writes the rows
 //! since the last seal as a new segment under a temporary name and renames it. 32 segments are
 //! merged into one with larger row groups, and 32 of those again (`segment.rs`), so that metadata
 //! and memory stay small. `finish` writes the final file next to the segments, syncs and renames
@@ -10,7 +10,7 @@
 //! recorder.
 //!
 //! Guarantees:
-//! - `kill -9` loses at most the rows since the last `seal`. Segments are not synced: a sync every
+//! - `kill -9` loses at most the rows since the last `seal_rows`. Segments are not synced: a sync every
 //!   second would disturb the measured host, and the page cache outlives the process. After a power
 //!   cut the last segments may be missing.
 //! - An existing file is replaced only by the final rename, and only with

@@ -42,13 +42,13 @@ pub(super) enum Wait {
 /// closed, so one serves all of these bins.
 pub(super) struct CpuPeeks<'a> {
     peek: &'a mut dyn FnMut(u32) -> Option<Peek>,
-    looks: BTreeMap<u32, RunningTask>,
+    running_tasks: BTreeMap<u32, RunningTask>,
 }
 
 impl<'a> CpuPeeks<'a> {
     /// None so far; `peek` returns a CPU's unsent state.
     pub(super) fn new(peek: &'a mut dyn FnMut(u32) -> Option<Peek>) -> Self {
-        Self { peek, looks: BTreeMap::new() }
+        Self { peek, running_tasks: BTreeMap::new() }
     }
 }
 
@@ -104,7 +104,7 @@ impl RawStream for UsageStream {
             if let Some(track) = self.tracks.get_mut(cpu) {
                 let state = applied.offline_states.get(cpu);
                 if let Some(state) = state.filter(|_| track.is_offline()) {
-                    // The CPU came back and left again between two looks.
+                    // The CPU came back and left again between two peeks.
                     self.offline.end_offline(*cpu, track.come_online(state.run.begin_ns), ledger);
                 }
                 ledger.add_run_gap(*cpu, track.go_offline(state));
@@ -200,7 +200,7 @@ impl UsageStream {
         io: &mut Option<IoUse>,
         context: &mut StreamContext<'_>,
     ) -> bool {
-        let CpuPeeks { peek, looks } = peeks;
+        let CpuPeeks { peek, running_tasks } = peeks;
         let StreamContext { names, ledger, .. } = context;
         // Each CPU is tried in the order of trust: its records, a peek, a gap. What is entered
         // as a gap cannot be changed by a record that comes later, so a gap is the last resort.
@@ -223,27 +223,32 @@ impl UsageStream {
                     }
                 }
             }
-            if let Entry::Vacant(entry) = looks.entry(cpu) {
+            if let Entry::Vacant(entry) = running_tasks.entry(cpu) {
                 match self.running_tasks.find_running(cpu, names, peek) {
-                    Some(new_look) => {
-                        entry.insert(new_look);
+                    Some(running_task) => {
+                        entry.insert(running_task);
                     }
                     // The CPU is switching, or its task has exited: a record will come.
                     None if !is_final => return false,
                     None => {}
                 }
             }
-            if let Some(look) = looks.get(&cpu)
-                && look.peek.run.end < end_ns
+            if let Some(running_task) = running_tasks.get(&cpu)
+                && running_task.peek.run.end < end_ns
             {
                 // The peek covers its own span only. A record of the time before it may be in
                 // the ring.
-                let record_missing = look.peek.run.begin_ns > track.accounted_ns;
-                if !look.is_certain && !is_final || record_missing && wait == Wait::ForRecords {
+                let record_missing = running_task.peek.run.begin_ns > track.accounted_ns;
+                if !running_task.is_certain && !is_final
+                    || record_missing && wait == Wait::ForRecords
+                {
                     return false;
                 }
-                ledger.add_run_gap(cpu, track.add_peek(&look.peek, &look.task, end_ns, names));
-                if let Some((io, moved)) = io.as_mut().zip(look.peek.io.as_ref()) {
+                ledger.add_run_gap(
+                    cpu,
+                    track.add_peek(&running_task.peek, &running_task.task, end_ns, names),
+                );
+                if let Some((io, moved)) = io.as_mut().zip(running_task.peek.io.as_ref()) {
                     io.add_peek(moved, end_ns, names);
                 }
             }

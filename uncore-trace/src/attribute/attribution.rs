@@ -8,7 +8,7 @@ use super::predictor::Predictor;
 use super::share::Share;
 use crate::entries::{Owner, Relief};
 
-/// A counter's count in a window, and the use of its CPUs and devices.
+/// What a method divides: the scaled count of a window, and the use of its CPUs and devices.
 #[derive(Clone, Copy, Debug)]
 pub struct CountedWindow<'a> {
     /// The count in its unit, scaled for multiplexing; above 0.

@@ -38,7 +38,7 @@ pub struct Attributor {
     switches: Switches,
     moved: MovedSum,
     learning: Learning,
-    /// The stages after the division, in their order.
+    /// The stages around the division, in their order.
     stages: Vec<Box<dyn DivisionStage>>,
     waiting: WaitingWindows,
     rows: RowQueue,

@@ -14,7 +14,7 @@ use crate::entries::MissingCount;
 pub(super) struct WindowClosing<'a> {
     /// The counters.
     pub tracks: &'a mut [TrackedCounter],
-    /// The stages after the division.
+    /// The stages around the division.
     pub stages: &'a mut [Box<dyn DivisionStage>],
     /// What the counters learn from.
     pub learning: &'a mut Learning,

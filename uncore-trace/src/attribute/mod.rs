@@ -1,4 +1,5 @@
-//! Attribution: divides the count of a counter among owners. Pure functions.
+//! Attribution: divides the count of a counter among owners. It touches no machine, file or clock:
+//! entries in, rows out.
 //!
 //! A method divides one window of one counter among owners ([`attribution`]). With every method the
 //! shares sum to the count: what cannot be attributed goes to

@@ -21,7 +21,8 @@ pub(super) enum WindowEnd {
     Read(CountSpan),
 }
 
-/// A counter's count in a window, and the use of its CPUs and devices.
+/// A window as the readings gave it: the counter's count, and the use of its CPUs and devices. It
+/// becomes a [`CountedWindow`](super::attribution::CountedWindow) when it is divided.
 #[derive(Debug)]
 pub(super) struct CountSpan {
     /// The tick at which it began.

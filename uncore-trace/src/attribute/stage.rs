@@ -1,4 +1,4 @@
-//! A stage after the division: what is known beside the counters changes windows before their
+//! A stage around the division: what is known beside the counters changes windows before their
 //! counters' methods divide them, and the shares afterwards.
 //!
 //! The attributor knows this interface only. It calls the stages in the order of
@@ -24,10 +24,10 @@ pub(super) struct StageSetup<'a> {
     pub start_tick: u64,
 }
 
-/// A stage after the division.
+/// A stage around the division.
 pub(super) trait DivisionStage: Debug {
-    /// Takes an entry of the current tick, of any kind. The end of a tick is not one: the stages
-    /// have [`Self::end_tick`] for that.
+    /// Takes an entry of the current tick, of any kind, before the attributor does. A stage that
+    /// needs ticks uses [`Self::end_tick`], which comes once all entries of the tick were applied.
     fn take_entry(&mut self, _entry: LogEntry<'_>) {}
 
     /// Whether it must see the end of each tick.

@@ -51,7 +51,7 @@ pub(super) struct TickUse {
     pub times: Vec<Vec<(TrafficSource, u64)>>,
 }
 
-/// The window that is being filled.
+/// CPU time of the current tick and of the current window.
 #[derive(Debug)]
 pub(super) struct CpuUsage {
     sets: Vec<CpuSet>,

@@ -199,7 +199,7 @@ impl RunRecord {
 /// The time of one interrupt source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IrqTime {
-    /// `Context::Irq` or `Context::Softirq`.
+    /// `CpuContext::Irq` or `CpuContext::Softirq`.
     pub source: CpuContext,
     /// Nanoseconds.
     pub ns: u64,

@@ -11,7 +11,7 @@ use super::decode::{
 /// A consistent copy of a CPU's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peek {
-    /// The slots that were not sent, if any; `last == end`.
+    /// The slots that were not sent, if any; `last_slot_begin == end`.
     pub run: RunRecord,
     /// The thread that has run since `run.end`.
     pub next_tid: u32,

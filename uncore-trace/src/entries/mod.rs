@@ -21,6 +21,15 @@
 //! are in the order of time, and their ticks never decrease. A reading that arrives after the end
 //! of its tick is logged in a later tick ([`CounterReading::is_late`]): its count is kept, but it
 //! ends no window. A reading may be logged before the end of an earlier tick.
+//!
+//! A reading has these forms on its way:
+//!
+//! | form | made by | used by |
+//! |---|---|---|
+//! | `uncore_trace_common::record::Reading` | the BPF programs | the ring buffer |
+//! | [`RawReading`](crate::drain::RawReading) | `drain`: in a [`SampleRecord`](crate::drain::SampleRecord) | `assemble/readings.rs` |
+//! | [`CounterReading`] with its [`CounterValue`] | `assemble/readers`: of a counter, not of a slot | the log, and the table `readings` |
+//! | [`Count`](crate::count::Count) | `attribute/series.rs`: the difference of two readings | the methods |
 
 mod account;
 mod device_hold;

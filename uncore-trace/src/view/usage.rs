@@ -27,7 +27,7 @@ use crate::schema::fabric;
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
 
-/// Options.
+/// What is asked of the table `fabric`.
 #[derive(Debug, Clone)]
 pub struct UsageQuestion<'a> {
     /// Grouping of lines.
@@ -70,7 +70,7 @@ impl UsageQuestion<'_> {
     }
 }
 
-/// The result.
+/// Sums of the rows of `fabric`, by event and line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Usage {
     /// Grouping of lines.

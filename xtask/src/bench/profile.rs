@@ -43,7 +43,7 @@ for _ in range(100):
 
 /// Parts of function names of each stage; the first match is used.
 const STAGES: [(&str, &[&str]); 10] = [
-    ("tables: merge segments", &["encode::merged", "Partial::merge"]),
+    ("tables: merge segments", &["encode::merge_files", "Partial::merge"]),
     ("tables: write segments", &["uncore_trace_recording::tables"]),
     ("rows: into columns", &["uncore_trace_recording::schema", "attribute::rows"]),
     ("attribute: learn", &["attribute::learner", "attribute::history", "attribute::solve"]),
@@ -52,7 +52,7 @@ const STAGES: [(&str, &[&str]); 10] = [
     ("assemble: time line", &["uncore_trace::assemble"]),
     ("drain: read and decode the ring", &["uncore_trace::drain"]),
     ("open: sessions", &["uncore_trace::open"]),
-    ("record: the rest", &["uncore_trace::"]),
+    ("record: the rest", &["uncore_trace::", "uncore_trace_recording::"]),
 ];
 
 /// Stacks without a function of the recorder: threads that wake up and sleep.
@@ -189,12 +189,12 @@ mod tests {
         let text = [
             sample(&[
                 "intern",
-                "uncore_trace_recording::tables::encode::New::write",
+                "uncore_trace_recording::tables::encode::write_rows",
                 "start_thread",
             ]),
             sample(&[
-                "uncore_trace_recording::tables::encode::rows",
-                "uncore_trace_recording::tables::encode::merged",
+                "uncore_trace_recording::tables::encode::concatenate_files",
+                "uncore_trace_recording::tables::encode::merge_files",
             ]),
             sample(&[
                 "memmove",

@@ -30,8 +30,8 @@ fn open(root: &Path) -> Hours {
 }
 
 /// Both clocks, if the machine was started a day earlier.
-fn at(ts_us: i64) -> WindowEnd {
-    WindowEnd { ts_us, mono_ns: (ts_us - DAY_US + 24 * HOUR_US) * 1000 }
+fn at(ts_us: i64) -> RollupTime {
+    RollupTime { ts_us, mono_ns: (ts_us - DAY_US + 24 * HOUR_US) * 1000 }
 }
 
 /// One row that ends at this time.
@@ -156,7 +156,7 @@ fn a_clock_that_is_set_back_makes_another_file() {
     let mut hours = open(place.path());
     for (second, at) in [HOUR_US, 0, HOUR_US].into_iter().enumerate() {
         let mono_ns = second as i64 * 1_000_000_000;
-        hours.write(WindowEnd { ts_us: DAY_US + at, mono_ns }, &rows(DAY_US + at)).unwrap();
+        hours.write(RollupTime { ts_us: DAY_US + at, mono_ns }, &rows(DAY_US + at)).unwrap();
     }
     hours.finish_hour().unwrap();
     assert_eq!(names(place.path()).len(), 3);
@@ -178,7 +178,7 @@ fn a_week_is_one_file_an_hour_and_one_for_each_interruption() {
             }
             if (day, hour) == (3, 12) {
                 let mono_ns = at(begin).mono_ns + 1_000_000_000;
-                let end = WindowEnd { ts_us: begin - HOUR_US, mono_ns };
+                let end = RollupTime { ts_us: begin - HOUR_US, mono_ns };
                 hours.write(end, &rows(begin)).unwrap();
                 windows += 1;
             }

@@ -5,7 +5,7 @@ use std::path::Path;
 use arrow::array::Array as _;
 
 use super::*;
-use crate::clock::{TimeSpan, WindowEnd};
+use crate::clock::{RollupTime, TimeSpan};
 use crate::schema::SCHEMA_VERSION;
 use crate::schema::columns::{self, nullable_value};
 use crate::tables::hours::Hours;
@@ -98,7 +98,7 @@ impl Boot<'_> {
                     job: None,
                 });
             }
-            hours.write(WindowEnd { ts_us: ts / 1000, mono_ns }, &rows.finish()).unwrap();
+            hours.write(RollupTime { ts_us: ts / 1000, mono_ns }, &rows.finish()).unwrap();
         }
         if live {
             hours.seal_rows().unwrap();

@@ -385,11 +385,11 @@ impl Learner {
         self.block_rates = None;
     }
 
-    /// The rates over the mean count.
+    /// The rates over the sum of the counts.
     pub(super) fn rate_profile(&self) -> Option<Vec<f64>> {
         let rates = &self.solution.rates;
-        let mean = self.count_sums.sum;
-        (!rates.is_empty() && mean > 0.0).then(|| rates.iter().map(|rate| rate / mean).collect())
+        let sum = self.count_sums.sum;
+        (!rates.is_empty() && sum > 0.0).then(|| rates.iter().map(|rate| rate / sum).collect())
     }
 
     /// Divides the counts of the ticks up to `up_to_tick`.

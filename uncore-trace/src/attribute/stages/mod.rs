@@ -1,4 +1,4 @@
-//! The stages after the division: a file each.
+//! The stages around the division: a file each.
 
 mod holders;
 mod monitored_links;

@@ -2,7 +2,7 @@
 
 use super::window::{CounterTotals, OwnerSum};
 use super::{MAX_OPEN_WINDOWS, RollupRows, RollupSummer, WallTimeSource};
-use crate::clock::{TimeSpan, WindowEnd};
+use crate::clock::{RollupTime, TimeSpan};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::rollup;
 
@@ -52,7 +52,7 @@ impl RollupSummer {
                 self.append_row(&mut rows, span, ts_us, &line, counter_totals);
             }
         }
-        Some(RollupRows { end: WindowEnd { ts_us, mono_ns: end_ns }, batch: rows.finish() })
+        Some(RollupRows { end: RollupTime { ts_us, mono_ns: end_ns }, batch: rows.finish() })
     }
 
     fn append_row(

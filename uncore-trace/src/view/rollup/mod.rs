@@ -37,7 +37,7 @@ use self::window::OpenWindow;
 use super::interval::UncertainShare;
 use super::key::cause_name;
 use super::links::{Links, limit};
-use crate::clock::{Snapshot, TimeSpan, WindowEnd};
+use crate::clock::{RollupTime, Snapshot, TimeSpan};
 use crate::schema::canary::CanarySummary;
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::link::Direction;
@@ -91,7 +91,7 @@ impl RollupOwner {
 #[derive(Debug)]
 pub struct RollupRows {
     /// End of the window.
-    pub end: WindowEnd,
+    pub end: RollupTime,
     /// The rows.
     pub batch: RecordBatch,
 }
@@ -243,7 +243,7 @@ impl RollupSummer {
                     *portion;
                 let window = self.open_windows.entry(close_ns);
                 let window = window.or_insert_with(|| OpenWindow::new(begin_ns));
-                window.note_end(WindowEnd { ts_us: times.value(row), mono_ns: end_ns });
+                window.note_end(RollupTime { ts_us: times.value(row), mono_ns: end_ns });
                 let total = total.map(|total| total * fraction);
                 if is_new {
                     window.add_total(counter_index, counter, time, total, running.value(row));

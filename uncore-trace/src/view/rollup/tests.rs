@@ -219,7 +219,7 @@ fn a_window_has_the_wall_time_of_its_rows_or_of_the_current_clock() {
         for batch in table.scan_columns(&columns).unwrap() {
             summer.add_fabric(0, &batch.unwrap()).unwrap();
         }
-        let WindowEnd { ts_us, mono_ns } = summer.close_complete_window(label).unwrap().end;
+        let RollupTime { ts_us, mono_ns } = summer.close_complete_window(label).unwrap().end;
         assert_eq!(ts_us, (super::super::sample::WALL + mono_ns) / 1000 + ahead_us);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::super::interval::UncertainShare;
 use super::super::sums::{CountedTime, ShareSum, Window};
 use super::{MOST_LINES, RollupOwner};
-use crate::clock::{TimeSpan, WindowEnd};
+use crate::clock::{RollupTime, TimeSpan};
 use crate::schema::owner::{OTHER_TASKS, TASK};
 
 /// Bits of the mantissa of an interval's ends. They are rounded outwards to 0.1 %, so that they
@@ -100,7 +100,7 @@ pub(super) struct OpenWindow {
     index: HashMap<(usize, RollupOwner, String), usize>,
     totals: HashMap<usize, CounterTotals>,
     /// The end of the newest window of `fabric`.
-    newest_end: Option<WindowEnd>,
+    newest_end: Option<RollupTime>,
 }
 
 impl OpenWindow {
@@ -125,7 +125,7 @@ impl OpenWindow {
     }
 
     /// Notes the end of a window of `fabric`.
-    pub(super) fn note_end(&mut self, end: WindowEnd) {
+    pub(super) fn note_end(&mut self, end: RollupTime) {
         if self.newest_end.is_none_or(|newest| newest.mono_ns < end.mono_ns) {
             self.newest_end = Some(end);
         }
