@@ -114,7 +114,7 @@ fn a_missing_or_foreign_table_is_not_attributed() {
     );
     fs::remove_file(&table).unwrap();
     let line = place.typed("attribute run -o again.parquet").refused();
-    assert!(line.contains("runtime.parquet is missing; put its own table back"), "{line}");
+    assert!(line.contains("runtime.parquet is missing; restore the original"), "{line}");
     assert!(!place.path("again.parquet").exists());
 }
 
