@@ -148,7 +148,7 @@ fn a_recorder_whose_segments_were_removed_reports_the_loss() {
     let mut recorder = start_recorder(&place, &["-o", "run/"], "run/readings.parquet.partial");
     remove("run/readings.parquet.partial");
     let line = recorder.wait().1;
-    assert!(line.contains("segments of readings are lost; to keep the rest"), "{line}");
+    assert!(line.contains("segments of readings are lost; to keep the other data"), "{line}");
     place.typed("repair run").ok();
     place.typed("report run").ok();
 }

@@ -228,5 +228,5 @@ fn check_takes_hosts_and_hours_of_a_roll_up() {
     assert!(check(&empty_span).refused().contains("rollups has no windows in that time"));
     assert!(check(&["--from", "2s"]).refused().contains("write times such as"));
     let refused = place.run(["check", "one", "--to", "2026-11-23T10:00:00Z"]).refused();
-    assert!(refused.contains("one is no roll-up"), "{refused}");
+    assert!(refused.contains("one is not a roll-up"), "{refused}");
 }

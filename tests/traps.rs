@@ -287,7 +287,10 @@ fn a_mask_has_a_bit_for_each_peer() {
     assert!(on(1).is_ok());
     for mask in [2, 3] {
         let error = on(mask).unwrap_err();
-        assert!(error.contains("its peer file says nr_gpu=1: give gpu_mask up to 0x1"), "{error}");
+        assert!(
+            error.contains("the PMU's peer file says nr_gpu=1: give gpu_mask up to 0x1"),
+            "{error}"
+        );
     }
 }
 

@@ -108,10 +108,13 @@ fn a_missing_or_foreign_table_is_not_attributed() {
     let table = place.path("run/runtime.parquet");
     fs::copy(place.path("other/runtime.parquet"), &table).unwrap();
     let line = place.typed("attribute run -o again.parquet").refused();
-    assert!(line.contains("runtime.parquet is of another recording; put its own"), "{line}");
+    assert!(
+        line.contains("runtime.parquet is of another recording; restore the original"),
+        "{line}"
+    );
     fs::remove_file(&table).unwrap();
     let line = place.typed("attribute run -o again.parquet").refused();
-    assert!(line.contains("runtime.parquet is missing; put its own table back"), "{line}");
+    assert!(line.contains("runtime.parquet is missing; restore the original"), "{line}");
     assert!(!place.path("again.parquet").exists());
 }
 

@@ -136,7 +136,7 @@ fn a_witness_that_costs_too_much_is_dropped_and_the_recording_is_complete() {
         // budget allows, and more than the recorder can drain without optimization.
         let pipe = ["-c", "0", "perf", "bench", "sched", "pipe", "-l", "100000000"];
         let _load = Load::start("taskset", &pipe);
-        recorder.wait_for_line("counts are divided without it from here");
+        recorder.wait_for_line("from now on counts are divided without it");
         let is_lost = |loss: &rows::LossRow| loss.cause == "witness_lost";
         rows::wait_for_row(&run, "the loss of the witness", rows::read_losses, is_lost);
         // The fabric is still read.

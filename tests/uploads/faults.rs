@@ -24,7 +24,7 @@ fn a_store_that_fails_cuts_and_stalls_gets_every_file() {
     let faults = [
         (Fault::Status(500), 3, "500"),
         (Fault::Status(503), 3, "503"),
-        (Fault::Forget, 6, "the store has 0 of 1 bytes000000"),
+        (Fault::Forget, 6, "the store has 0 of 1000000 bytes"),
         (Fault::CutRequest, 3, "cannot send"),
         (Fault::CutAnswer, 3, "cannot send"),
         (Fault::Stall, 1, "did not answer within"),

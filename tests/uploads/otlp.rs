@@ -179,7 +179,8 @@ fn a_push_goes_on_after_a_refused_request() {
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     assert!(requests.iter().all(|request| request["path"] == "/base/v1/metrics"), "{requests:?}");
     let log = fs::read_to_string(served.place.path("log")).unwrap();
-    for says in ["400 Bad Request: no; it is tried again", "rejected 3 points: too old", "503 "] {
+    for says in ["400 Bad Request: no; the push is repeated", "rejected 3 points: too old", "503 "]
+    {
         // Of what repeats there is one line an hour.
         assert_eq!(log.matches(says).count(), 1, "{says}: {log}");
     }

@@ -76,11 +76,6 @@ impl<T: Ord> TimeSpan<T> {
     pub fn hull(self, other: Self) -> Self {
         Self::new(self.begin_ns.min(other.begin_ns), self.end_ns.max(other.end_ns))
     }
-
-    /// Whether they have some time in common.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.begin_ns < other.end_ns && other.begin_ns < self.end_ns
-    }
 }
 
 impl TimeSpan {

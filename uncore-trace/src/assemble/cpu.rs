@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 pub use self::bin::CpuBin;
 use self::bin::OpenBin;
 use self::crossing::Crossing;
-use super::span::TimeSpan;
+use crate::clock::TimeSpan;
 use crate::drain::{IrqRecord, IrqTime, Peek, RunRecord, TaskIdentity, TaskSlot};
 use crate::identity::names::TaskNames;
 

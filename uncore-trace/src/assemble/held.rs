@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::output::EntryOutput;
-use super::span::TimeSpan;
+use crate::clock::TimeSpan;
 use crate::discover::nodes::{DeviceAccess, DeviceNode, DeviceNumber};
 use crate::discover::pci::PciAddress;
 use crate::drain::TaskIdentity;

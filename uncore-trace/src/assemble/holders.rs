@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use super::held::{FileUse, HeldTimes};
 use super::sink::Sink;
-use super::span::TimeSpan;
+use crate::clock::TimeSpan;
 use crate::discover::accounts;
 use crate::discover::nodes::{DeviceDrivers, DeviceNode, DeviceNumber};
 use crate::discover::pci::{self, PciAddress};

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::sink::Sink;
-use super::span::TimeSpan;
 use super::statistics::Completed;
 use super::stream::{AppliedChange, ClosingBin, RawStream, StreamContext, StreamStart};
 use crate::assemble::moves::{TransferFlow, Transfers};
+use crate::clock::TimeSpan;
 use crate::discover::devices;
 use crate::discover::pci::join_addresses;
 use crate::drain::{DrainedRecord, IoKind, IoRecord, IoTransfer, Mover};

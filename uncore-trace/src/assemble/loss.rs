@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::monitors::MonitorLoss;
 use super::sink::{DroppedSlices, RefusedEntries, Sink};
-use super::span::TimeSpan;
+use crate::clock::TimeSpan;
 use crate::entries::{MissingCount, MissingReason, Relief};
 use crate::open::StopCause;
 use crate::schema::loss::{Cause, LossCost, Losses, Row};

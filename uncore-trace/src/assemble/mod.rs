@@ -55,7 +55,6 @@ use self::progress::TimelineProgress;
 pub use self::setup::Setup;
 pub use self::sink::Sink;
 use self::span::TickTime;
-pub use self::span::TimeSpan;
 pub use self::stream::SourceReading;
 use self::stream::{AppliedChange, ClosingBin, StreamContext, StreamStart};
 use self::streams::Streams;

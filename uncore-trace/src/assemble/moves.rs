@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 
-use super::span::{TimeSpan, proportion};
+use super::span::proportion;
+use crate::clock::TimeSpan;
 use crate::entries::{DeviceTransfer, MovedSum, Owner};
 use crate::plan::IoDirection;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::loss::Ledger;
-use super::span::TimeSpan;
+use crate::clock::TimeSpan;
 use crate::schema::loss::Cause;
 
 /// How often the time of an offline CPU is reported, ns. A recording that is killed then has it.

@@ -1,8 +1,9 @@
 //! How far a time line is: which bin is closed next, and what it still waits for.
 
-use super::span::{TimeSpan, TimelineSpan};
+use super::span::TimelineSpan;
 use super::stream::ClosingBin;
 use super::usage::Wait;
+use crate::clock::TimeSpan;
 use crate::plan::Plan;
 
 /// Time of a CPU without a record or a look counts as a gap after this wait, ns. It is longer than

@@ -1,7 +1,5 @@
 //! Spans of time, and the span of a time line from its first tick to its last.
 
-pub use crate::clock::TimeSpan;
-
 /// `whole` x `numerator` / `denominator`, rounded down; 0 if nothing is divided.
 pub(super) fn proportion(whole: u64, numerator: u64, denominator: u64) -> u64 {
     if denominator == 0 {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use anyhow::{Context as _, Result};
 use arrow::array::Int16Array;
 
-use super::{Overrides, metadata_json, metadata_number, recorded_method};
+use super::{Overrides, metadata_number, recorded_method};
 use crate::attribute::{CoreSiblings, Methods, order_counters};
 use crate::clock::Snapshot;
 use crate::discover::cpus::CpuLocation;
@@ -51,8 +51,9 @@ impl RecordedFacts {
             pairs.insert(metadata::TABLES.to_owned(), tables.clone());
         }
         let mut plan: Plan =
-            metadata_json(&pairs, metadata::PLAN)?.context("the metadata has no plan")?;
-        let clocks: Vec<Snapshot> = metadata_json(&pairs, metadata::CLOCKS)?.unwrap_or_default();
+            metadata::parse_json(&pairs, metadata::PLAN)?.context("the metadata has no plan")?;
+        let clocks: Vec<Snapshot> =
+            metadata::parse_json(&pairs, metadata::CLOCKS)?.unwrap_or_default();
         let clock = *clocks.first().context("the metadata has no clocks")?;
         let tick_ns = metadata_number(&pairs, metadata::TICK_NS)?;
         let method = overrides.method.unwrap_or_else(|| recorded_method(&pairs));

@@ -183,17 +183,6 @@ fn metadata_number(pairs: &BTreeMap<String, String>, key: &str) -> Result<u64> {
     text.parse().ok().with_context(|| format!("the metadata has no number for {key}"))
 }
 
-/// JSON in the metadata.
-fn metadata_json<T: serde::de::DeserializeOwned>(
-    pairs: &BTreeMap<String, String>,
-    key: &str,
-) -> Result<Option<T>> {
-    let parse = |text: &String| {
-        serde_json::from_str(text).with_context(|| format!("the metadata {key} is damaged"))
-    };
-    pairs.get(key).map(parse).transpose()
-}
-
 /// The method of the recording; `residency` if the metadata have none.
 fn recorded_method(pairs: &BTreeMap<String, String>) -> MethodChoice {
     let name = pairs.get(metadata::METHOD);

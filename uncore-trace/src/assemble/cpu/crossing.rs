@@ -1,6 +1,7 @@
 //! Interrupts that cross the end of a bin.
 
-use crate::assemble::span::{TimeSpan, proportion};
+use crate::assemble::span::proportion;
+use crate::clock::TimeSpan;
 use crate::drain::IrqTime;
 
 /// Interrupts of one kind that crossed the end of a bin: how much of each lies in which bin is not

@@ -92,7 +92,7 @@ impl FirstCpu {
         self.session.samplers.set(self.cpu, change(sampler), 0).unwrap();
     }
 
-    /// Lets this CPU have the turn, or nobody.
+    /// Gives the turn to a CPU; `None`: no CPU has it.
     fn set_turn(&mut self, holder: Option<u32>) {
         let map = self.session.ebpf.map_mut("TURNS").unwrap();
         let mut turns: HashMap<_, u32, u32> = map.try_into().unwrap();

@@ -3,7 +3,7 @@
 //!
 //! [`CanaryProcess`] is the recorder's end. It says what may be moved ([`routes`]: only what a
 //! counter of the plan counts), starts the process ([`process`]), and takes a line for each burst.
-//! Guarantees: the process moves bytes only between [`CanaryProcess::start_moving`] and
+//! Guarantees: the process moves bytes only between the order `go` and
 //! [`CanaryProcess::stop_moving`]; it ends when the recorder does, also by `kill -9`, because its
 //! standard input ends; then [`keeper`] or [`cgroup::remove_left_cgroups`] removes its cgroup.
 
@@ -87,7 +87,8 @@ struct CanaryProcess {
 }
 
 impl CanaryProcess {
-    /// Starts the process and waits until it is ready. It moves bytes after [`Self::start_moving`].
+    /// Starts the process and waits until it is ready. It moves bytes after the order
+    /// `go`.
     ///
     /// # Errors
     ///
