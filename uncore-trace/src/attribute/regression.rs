@@ -23,7 +23,8 @@
 //!   that this owner's traffic and that of the others share;
 //! - `(u / 2(1 - u))^2`, with `u` the baseline's part of the count, times the part of the prior
 //!   variance of the baseline that the ticks have not removed: where they do not tell the baseline
-//!   from owners that never pause, owners caused between none and all of it;
+//!   from owners that never pause, owners caused between none and all of it. For what of `u` is
+//!   more than nobody is expected to move, that part is 1;
 //! - what the residuals of the ticks say against the model
 //!   ([`super::learner::MisfitVariances`]): the variance of a change that all rates have in common,
 //!   times `(1 - p)^2`; the square of the part of the bytes that comes late, times `(1 - p) / p`;
@@ -57,6 +58,7 @@ use super::share::{Share, add_unattributed, confident_value};
 use super::sibling_cost::ContrastSums;
 use super::window_parts::{OwnerPart, WindowParts};
 use crate::entries::{Owner, Relief};
+use crate::schema::fabric::part_of_somebody;
 
 /// The part of shares that are correct if the model is certain of them: hidden causes may
 /// correlate.
@@ -98,11 +100,17 @@ const SHARED_FACTOR: f64 = 0.7;
 const MIN_FRACTION: f64 = 0.01;
 
 /// The variance of the relative error of all shares if the part `unattributed` of the count is the
-/// baseline, and nothing says how much of it owners caused: of 0 to all of it, so the owners' shares
-/// are too small by up to `u / (1 - u)`, half of which is taken for the standard deviation.
-fn baseline_variance(unattributed: f64) -> f64 {
+/// baseline. Of what is unknown of it, owners caused none to all, so the owners' shares are too
+/// small by up to `u / (1 - u)`, half of which is taken for the standard deviation. `unknown_part`
+/// is that of the prior variance that the ticks have not removed. What is more than nobody is
+/// expected to move ([`part_of_somebody`]) is unknown whatever the ticks say.
+fn baseline_variance(unattributed: f64, unknown_part: f64) -> f64 {
     let part = unattributed.clamp(0.0, 1.0);
-    if part < 1.0 { (0.5 * part / (1.0 - part)).powi(2) } else { f64::INFINITY }
+    if part >= 1.0 {
+        return f64::INFINITY;
+    }
+    let unknown_square = (part * part * unknown_part).max(part_of_somebody(part).powi(2));
+    0.25 * unknown_square / (1.0 - part).powi(2)
 }
 
 /// The rates of one counter.
@@ -330,7 +338,7 @@ impl Regression {
         let weights = Weights::for_predictor(self.predictor);
         let misfit = self.learner.misfit_variances();
         let attributed: f64 = window_parts.owners.iter().map(|owner_part| owner_part.value).sum();
-        let baseline = baseline_variance(1.0 - attributed / value) * misfit.unknown_baseline;
+        let baseline = baseline_variance(1.0 - attributed / value, misfit.unknown_baseline);
         let mut shares: Vec<Share> = Vec::with_capacity(window_parts.owners.len() + 1);
         for owner_part in &window_parts.owners {
             let (owner, fraction) = (owner_part.source.owner, owner_part.value / value);
@@ -469,7 +477,7 @@ mod tests {
     fn nobody_is_sure_while_much_is_unattributed() {
         let confidence = |unattributed: f64| {
             ShareVariances {
-                baseline: baseline_variance(unattributed),
+                baseline: baseline_variance(unattributed, 1.0),
                 ..ShareVariances::default()
             }
             .confidence()

@@ -14,16 +14,22 @@
 //! the contrast. So `d` is the regression of the residuals on the contrast (Gauss-Newton). What
 //! lasts longer than [`GROUP_TICKS`] is left out of both, because phases of the traffic last.
 //!
-//! Errors of rates are alike for a while and in all counters, so the variance of the cost is that
-//! between spans of [`SPAN_REVIEWS`], and the cost is less by what chance explains of it.
+//! Errors of rates are alike for a while and in all counters. So the variance of the cost is that of
+//! independent errors times their dispersion: how much more the costs of spans of [`SPAN_REVIEWS`]
+//! differ than independent errors would make them (McCullagh and Nelder, "Generalized Linear
+//! Models", 1989, 4.5). The cost is less by what chance explains of it.
 
 use super::use_entry::UseEntry;
 
 /// Number of ticks whose mean is left out.
 const GROUP_TICKS: usize = 8;
 
-/// Forgetting factor per review of 100 ms: the memory is about 10 s, as for the use of sources.
-const FORGETTING_FACTOR: f64 = 0.99;
+/// Forgetting factor per review of 100 ms for the use of slots: the memory is about 10 s, as for
+/// that of sources.
+const USE_FORGETTING_FACTOR: f64 = 0.99;
+
+/// Forgetting factor per review of 100 ms for the cost: the memory is a minute, as for rates.
+const COST_FORGETTING_FACTOR: f64 = 1.0 - 1.0 / 600.0;
 
 /// Number of reviews whose costs are taken together: rates are corrected by the counts of about a
 /// second before and after, so the errors of reviews within it are alike.
@@ -81,6 +87,44 @@ impl ContrastFit {
     }
 }
 
+/// Sums over spans, by which their costs are compared.
+#[derive(Clone, Copy, Debug, Default)]
+struct SpanSums {
+    count: f64,
+    information: f64,
+    weighed_cost: f64,
+    /// The square of the weighed cost of each over its information.
+    weighed_squares: f64,
+}
+
+impl SpanSums {
+    fn add_span(&mut self, information: f64, weighed_cost: f64) {
+        let forgetting_factor = COST_FORGETTING_FACTOR.powi(SPAN_REVIEWS as i32);
+        for sum in [
+            &mut self.count,
+            &mut self.information,
+            &mut self.weighed_cost,
+            &mut self.weighed_squares,
+        ] {
+            *sum *= forgetting_factor;
+        }
+        if information > 0.0 {
+            self.count += 1.0;
+            self.information += information;
+            self.weighed_cost += weighed_cost;
+            self.weighed_squares += weighed_cost * weighed_cost / information;
+        }
+    }
+
+    /// The variance of spans around this cost, over that of independent errors. It is 1 until spans
+    /// say otherwise, which counts as one of them.
+    fn dispersion(&self, cost: f64) -> f64 {
+        let squares =
+            self.weighed_squares - 2.0 * cost * self.weighed_cost + cost * cost * self.information;
+        (1.0 + squares.max(0.0)) / (1.0 + (self.count - 1.0).max(0.0))
+    }
+}
+
 /// The cost of one set of CPUs.
 #[derive(Debug, Default)]
 pub(super) struct SiblingCost {
@@ -90,9 +134,7 @@ pub(super) struct SiblingCost {
     weighed_cost: f64,
     /// The same of the open span, and the number of its reviews.
     open_span: (f64, f64, usize),
-    /// Sums over spans: number, squared information, information by weighed cost, squared weighed
-    /// cost.
-    spans: [f64; 4],
+    spans: SpanSums,
     /// By slot: use, and time beside a busy sibling, of about the last 10 s.
     use_by_slot: Vec<(f64, f64)>,
     /// Whether any CPU has a sibling that was busy.
@@ -146,11 +188,11 @@ impl SiblingCost {
         if !self.is_observed {
             return;
         }
-        self.information *= FORGETTING_FACTOR;
-        self.weighed_cost *= FORGETTING_FACTOR;
+        self.information *= COST_FORGETTING_FACTOR;
+        self.weighed_cost *= COST_FORGETTING_FACTOR;
         for (amount, beside_busy) in &mut self.use_by_slot {
-            *amount *= FORGETTING_FACTOR;
-            *beside_busy *= FORGETTING_FACTOR;
+            *amount *= USE_FORGETTING_FACTOR;
+            *beside_busy *= USE_FORGETTING_FACTOR;
         }
         for sums in sums_of_counters {
             let weight = sums.freedom / sums.residual_squares;
@@ -166,35 +208,14 @@ impl SiblingCost {
         }
         self.open_span.2 += 1;
         if self.open_span.2 == SPAN_REVIEWS {
-            self.close_span();
+            let (information, weighed_cost, _) = std::mem::take(&mut self.open_span);
+            self.spans.add_span(information, weighed_cost);
         }
         let precision = self.information + 1.0 / (PRIOR_SD * PRIOR_SD);
         let cost = (self.weighed_cost / precision).clamp(0.0, MAX_COST);
-        self.cost = self.shrink_cost(cost);
-    }
-
-    fn close_span(&mut self) {
-        let (information, weighed_cost, _) = std::mem::take(&mut self.open_span);
-        let forgetting_factor = FORGETTING_FACTOR.powi(SPAN_REVIEWS as i32);
-        let [count, squared_information, cross, squared_cost] = &mut self.spans;
-        *count = forgetting_factor * *count + 1.0;
-        let squares_factor = forgetting_factor * forgetting_factor;
-        *squared_information = squares_factor * *squared_information + information * information;
-        *cross = squares_factor * *cross + information * weighed_cost;
-        *squared_cost = squares_factor * *squared_cost + weighed_cost * weighed_cost;
-    }
-
-    /// A cost that was found, less what of it chance explains: the positive-part estimator of James
-    /// and Stein, with the variance between spans.
-    fn shrink_cost(&self, cost: f64) -> f64 {
-        let [count, squared_information, cross, squared_cost] = self.spans;
-        let freedom = count - 1.0;
-        if freedom < 1.0 || cost <= 0.0 {
-            return 0.0;
-        }
-        let squares = squared_cost - 2.0 * cost * cross + cost * cost * squared_information;
-        let variance = squares.max(0.0) / self.information.powi(2) * count / freedom;
-        cost * (1.0 - variance / (cost * cost)).max(0.0)
+        // The positive-part estimator of James and Stein (1961).
+        let variance = self.spans.dispersion(cost) / precision;
+        self.cost = if cost > 0.0 { (cost - variance / cost).max(0.0) } else { 0.0 };
     }
 }
 

@@ -295,13 +295,11 @@ impl Learner {
                 {
                     let expected = self.expected_count(row);
                     // Misses and bytes at ports are what was carried; only time asks for more.
-                    if self.predictor == Predictor::Time {
-                        self.limit.add_tick(count, expected);
-                    }
-                    if !self.limit.hides_demand(expected) {
-                        self.bend.add_tick(expected, count);
-                    }
-                    straightened = self.limit.demand(count, straightened, expected);
+                    let demand = (self.predictor == Predictor::Time)
+                        .then(|| self.limit.add_tick(count, expected))
+                        .flatten();
+                    self.bend.add_tick(expected, demand.unwrap_or(count));
+                    straightened = demand.unwrap_or(straightened);
                     self.fit.add_tick(expected, straightened - expected);
                 }
                 if ticks == 1 && history.sibling_cost().is_observed() {
@@ -524,7 +522,7 @@ impl Learner {
         // Where a link is full, nothing tells how rates differ from those of other times.
         let unknown_change: f64 = self.prior_scales.variance();
         MisfitVariances {
-            full_link: self.limit.short_fraction() * unknown_change,
+            full_link: self.limit.full_fraction() * unknown_change,
             late: self.fit.late_part().powi(2),
             common: self.fit.common_variance(),
             unknown_baseline: self
