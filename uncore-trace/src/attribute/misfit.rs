@@ -9,6 +9,8 @@ pub enum Misfit {
     ChangeTogether,
     /// Bytes come some time after the CPU time that caused them.
     LateBytes,
+    /// More is attributed to nobody than devices and the kernel are expected to move.
+    Unattributed,
 }
 
 impl Misfit {
@@ -20,6 +22,9 @@ impl Misfit {
             }
             Self::ChangeTogether => {
                 "tenants change together: which of them changed how much is hardly known"
+            }
+            Self::Unattributed => {
+                "much is unattributed: it may be of tenants whose devices move it, or that ran before"
             }
             Self::LateBytes => {
                 "bytes come later than CPU time: some count for those who ran when they came"

@@ -47,6 +47,7 @@ use super::predictor::Predictor;
 use super::sibling_cost::{ContrastFit, ContrastSums};
 use super::sums::{CountSums, add_row, expected_count};
 use crate::entries::Relief;
+use crate::schema::fabric::part_of_somebody;
 
 /// Nothing is learnt from a count over a longer time, ns: its use would have to be kept until it is
 /// read.
@@ -97,6 +98,8 @@ pub(super) struct MisfitVariances {
     pub late: f64,
     /// Of all rates together.
     pub common: f64,
+    /// Of a count, because more of it is the baseline than nobody is expected to move.
+    pub of_somebody: f64,
     /// The part of the prior variance of the baseline that the ticks have not removed, 0 to 1.
     pub unknown_baseline: f64,
 }
@@ -525,6 +528,7 @@ impl Learner {
             full_link: self.limit.full_fraction() * unknown_change,
             late: self.fit.late_part().powi(2),
             common: self.fit.common_variance(),
+            of_somebody: part_of_somebody(self.solution.baseline_part).powi(2),
             unknown_baseline: self
                 .solution
                 .inflated_unknown_part(usize::from(BASELINE), self.fit.autocorrelation_factor()),
@@ -542,6 +546,7 @@ impl Learner {
             (self.limit.is_reached(), Misfit::LinkFull),
             (self.fit.change_together(), Misfit::ChangeTogether),
             (self.fit.late_part() > 0.0, Misfit::LateBytes),
+            (part_of_somebody(self.solution.baseline_part) > 0.0, Misfit::Unattributed),
         ]
         .into_iter()
         .filter_map(|(is_found, misfit)| is_found.then_some(misfit))

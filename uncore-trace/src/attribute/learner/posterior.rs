@@ -75,6 +75,8 @@ pub(super) struct RateSolution {
     /// Residual variance of a tick by scale, as if errors were independent, relative to the
     /// square of what is expected of it.
     pub residual_variances: [f64; SCALES],
+    /// The part of the counts that is the baseline.
+    pub baseline_part: f64,
     /// Slots that have a column, ascending.
     pub active_slots: Vec<usize>,
     /// Posterior covariance of their log rates.
@@ -195,6 +197,7 @@ pub(super) fn solve_rates(
     Some(RateSolution {
         rates: all_rates,
         residual_variances,
+        baseline_part: rates.first().map_or(0.0, |baseline| baseline / mean),
         active_slots,
         covariance,
         renewed_slots: Vec::new(),
