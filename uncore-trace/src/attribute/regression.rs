@@ -27,9 +27,6 @@
 //! - `e^2 (1 - p) / p`, with `e` the part by which the baseline of a minute is more than nobody is
 //!   expected to move ([`crate::schema::fabric::part_of_somebody`]): it is somebody's, and anybody's
 //!   with the probability of its part;
-//! - `(k / 2s)^2`, with `k` the sum of the parts of other owners, each times the variance of its
-//!   group's learnt rate, at most 1, and `s` what is left of the owners' part: errors of rates that
-//!   hardly anything tells have the same sign;
 //! - what the residuals of the ticks say against the model
 //!   ([`super::learner::MisfitVariances`]): the variance of a change that all rates have in common,
 //!   times `(1 - p)^2`; the square of the part of the bytes that comes late, times `(1 - p) / p`;
@@ -109,15 +106,6 @@ const MIN_FRACTION: f64 = 0.01;
 fn baseline_variance(unattributed: f64) -> f64 {
     let part = unattributed.clamp(0.0, 1.0);
     if part < 1.0 { (0.5 * part / (1.0 - part)).powi(2) } else { f64::INFINITY }
-}
-
-/// The variance of the relative error of a share, if the part `little_known` of the count belongs to
-/// other owners whose rates hardly anything tells, and `known` to the rest. A rate that is too small
-/// to be seen is expected around that of others, so such shares are too large or right for all of
-/// these owners alike: of their sum, none to all is theirs, half of which is taken for the standard
-/// deviation.
-fn little_known_variance(little_known: f64, known: f64) -> f64 {
-    if little_known <= 0.0 { 0.0 } else { (0.5 * little_known / known.max(MIN_FRACTION)).powi(2) }
 }
 
 /// The rates of one counter.
@@ -263,8 +251,6 @@ struct ShareVariances {
     whole_count: f64,
     /// The error of the baseline.
     baseline: f64,
-    /// The errors of owners of whom little is known, which have the same sign.
-    little_known: f64,
     /// Errors that the model does not know of: those of a window, and those that last.
     misfit: f64,
     lasting_misfit: f64,
@@ -311,7 +297,6 @@ impl ShareVariances {
             + self.edge
             + self.whole_count
             + self.baseline
-            + self.little_known
             + self.misfit;
         CALIBRATION * within_tenth(variance)
     }
@@ -322,7 +307,6 @@ impl ShareVariances {
             self.group_rates
                 + self.lasting
                 + self.baseline
-                + self.little_known
                 + self.lasting_misfit
                 + LASTING_VARIANCE,
         )
@@ -349,12 +333,6 @@ impl Regression {
         let weights = Weights::for_predictor(self.predictor);
         let misfit = self.learner.misfit_variances();
         let attributed: f64 = window_parts.owners.iter().map(|owner_part| owner_part.value).sum();
-        let little_known_part = |owner_part: &OwnerPart| {
-            let factor = self.learner.learnt_factor(usize::from(owner_part.slot));
-            owner_part.value / value * (factor * owner_part.variance.group_learnt).min(1.0)
-        };
-        let little_known: f64 = window_parts.owners.iter().map(little_known_part).sum();
-        let known = (attributed / value - little_known).max(0.0);
         let baseline = baseline_variance(1.0 - attributed / value) * misfit.unknown_baseline;
         let mut shares: Vec<Share> = Vec::with_capacity(window_parts.owners.len() + 1);
         for owner_part in &window_parts.owners {
@@ -373,10 +351,6 @@ impl Regression {
                 noise: NOISE_FACTOR * noise_variance / (share * value).powi(2).max(1e-300),
                 whole_count: weights.whole_count * others,
                 baseline,
-                little_known: little_known_variance(
-                    little_known - little_known_part(owner_part),
-                    known,
-                ),
                 misfit: misfit.common * (1.0 - share).powi(2)
                     + (misfit.late + misfit.of_somebody) * others,
                 lasting_misfit: misfit.late * others,

@@ -72,6 +72,9 @@ const MIN_RATE_RATIO: f64 = 0.15;
 /// Largest number of iterations of the conjugate gradient method.
 const MAX_ITERATIONS: usize = 25;
 
+/// Largest information of a block on a rate, relative to that of its prior: sums of f32 have 24 bits.
+const MAX_INFORMATION: f64 = 1e6;
+
 /// The method has converged when the squared residual is this fraction of the first.
 const CONVERGED_RESIDUAL: f64 = 1e-5;
 
@@ -326,7 +329,16 @@ impl CorrectionProblem<'_> {
         // Slots that came after the learnt rates have none.
         let rate_of_slot = |slot: usize| center_rates.get(slot).copied().unwrap_or(0.0);
         // In units of the prior standard deviation of each rate and of that of the errors.
-        let unit = (stage.autocorrelation_factor * tick_variance).sqrt();
+        // Where counts are explained exactly, more information than this cannot be solved in f32.
+        let largest_square = (0..n)
+            .map(|slot| {
+                f64::from(self.gram.data[slot * n + slot])
+                    * (*prior_scale * rate_of_slot(slot)).powi(2)
+            })
+            .fold(0.0, f64::max);
+        let unit = (stage.autocorrelation_factor * tick_variance)
+            .max(largest_square / MAX_INFORMATION)
+            .sqrt();
         let scale: Vec<f64> = (0..n).map(|slot| *prior_scale * rate_of_slot(slot) / unit).collect();
         let rates: Vec<f32> = (0..n).map(|slot| rate_of_slot(slot) as f32).collect();
         let expected = self.gram.multiply_vector(&rates).into_iter().map(f64::from);

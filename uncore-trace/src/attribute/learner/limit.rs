@@ -10,8 +10,9 @@
 //!
 //! - Counts pile up there: more ticks are within the margin of it than in the range of the same
 //!   width below. Counts of a link with room thin out towards the largest.
-//! - Within the margin, counts vary less than half as much as what is expected of them. A load
-//!   that is always the same piles up at its largest count, too, but does not vary.
+//! - What is expected of ticks within the margin varies more than twice as much from tick to tick as
+//!   their counts. A load that is always the same piles up at its largest count, too, but what is
+//!   expected of it does not vary.
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -28,49 +29,68 @@ const NOTED_FRACTION: f64 = 0.05;
 /// Standard normal deviate that one draw in a thousand exceeds.
 const MIN_DEVIATE: f64 = 3.09;
 
-/// Number of ticks that tell as much as an independent one: a thread runs for some milliseconds.
-const DEPENDENT_TICKS: f64 = 8.0;
+/// Number of ticks that tell as much as an independent one, because a thread runs for some
+/// milliseconds; and of full ticks that are compared with each other, because rates drift.
+const DEPENDENT_TICKS: usize = 8;
 
-/// Least ratio of the variance of what is expected of full ticks to that of their counts: their
+/// Least ratio of the variance of what is expected of full ticks to that of their counts: the
 /// standard deviation is twice as large.
 const MIN_VARIANCE_RATIO: f64 = 4.0;
+
+/// Least variance of what is expected of full ticks: that of a uniform distribution in the margin.
+const MARGIN_VARIANCE: f64 = MARGIN * MARGIN / 3.0;
 
 /// Ticks of which less is expected than this part of the limit do not tell how demand varies near
 /// it.
 const MIN_EXPECTED: f64 = 0.5;
 
-/// Sum, and sum of squares, of some values.
-#[derive(Clone, Copy, Debug, Default)]
-struct Moments {
-    sum: f64,
-    squares: f64,
+/// The variance of full ticks within groups of [`DEPENDENT_TICKS`].
+#[derive(Clone, Debug, Default)]
+struct FullTicks {
+    /// Count of each tick of the open group, and what was expected of it.
+    open_group: Vec<(f64, f64)>,
+    /// Number of groups, and sums of their variances.
+    groups: f64,
+    count_variances: f64,
+    expected_variances: f64,
 }
 
-impl Moments {
-    fn add(&mut self, value: f64) {
-        self.sum += value;
-        self.squares += value * value;
+impl FullTicks {
+    fn add_tick(&mut self, count: f64, expected: f64) {
+        self.open_group.push((count, expected));
+        if self.open_group.len() < DEPENDENT_TICKS {
+            return;
+        }
+        let n = DEPENDENT_TICKS as f64;
+        let variance = |value: fn(&(f64, f64)) -> f64| {
+            let mean = self.open_group.iter().map(value).sum::<f64>() / n;
+            let squares =
+                self.open_group.iter().map(|tick| (value(tick) - mean).powi(2)).sum::<f64>();
+            squares / (n - 1.0)
+        };
+        let (count_variance, expected_variance) =
+            (variance(|tick| tick.0), variance(|tick| tick.1));
+        self.open_group.clear();
+        let forgetting_factor = 1.0 - n / MEMORY;
+        self.groups = forgetting_factor * self.groups + 1.0;
+        self.count_variances = forgetting_factor * self.count_variances + count_variance;
+        self.expected_variances = forgetting_factor * self.expected_variances + expected_variance;
     }
 
-    fn scale(&mut self, factor: f64) {
-        self.sum *= factor;
-        self.squares *= factor;
-    }
-
-    fn variance(&self, n: f64) -> f64 {
-        (self.squares / n - (self.sum / n).powi(2)).max(0.0)
+    /// Whether more is asked for than is counted.
+    fn vary_less_than_expected(&self) -> bool {
+        self.expected_variances
+            > (MIN_VARIANCE_RATIO * self.count_variances).max(MARGIN_VARIANCE * self.groups)
     }
 }
 
 /// The counts near the limit. All values are relative to it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct NearLimit {
     /// Ticks within the margin of the limit, and in the range of the same width below.
     full_ticks: f64,
     next_ticks: f64,
-    /// Counts of full ticks, and what was expected of them.
-    counts: Moments,
-    expected: Moments,
+    variances: FullTicks,
     /// Ticks with much demand, and the squares of how it differs from what is expected.
     deviations: f64,
     deviation_squares: f64,
@@ -107,14 +127,11 @@ impl LinkLimit {
         let near = &mut self.near;
         near.full_ticks *= forgetting_factor;
         near.next_ticks *= forgetting_factor;
-        near.counts.scale(forgetting_factor);
-        near.expected.scale(forgetting_factor);
         // A link that carried more was not full.
         let is_full = (count - 1.0).abs() <= MARGIN;
         if is_full {
             near.full_ticks += 1.0;
-            near.counts.add(count);
-            near.expected.add(expected);
+            near.variances.add_tick(count, expected);
         } else if (count - 1.0 + 2.0 * MARGIN).abs() <= MARGIN {
             near.next_ticks += 1.0;
         }
@@ -131,12 +148,17 @@ impl LinkLimit {
         (is_full && self.is_limiting()).then_some(demand * self.limit)
     }
 
+    /// Notes that rates are new: what was expected before cannot be compared with what will be.
+    pub(super) fn note_new_rates(&mut self) {
+        self.near.variances.open_group.clear();
+    }
+
     /// Whether the largest count is that of a full link.
     fn is_limiting(&self) -> bool {
-        let NearLimit { full_ticks, next_ticks, counts, expected, .. } = &self.near;
-        let least_difference = MIN_DEVIATE * (DEPENDENT_TICKS * (full_ticks + next_ticks)).sqrt();
-        full_ticks - next_ticks > least_difference
-            && expected.variance(*full_ticks) > MIN_VARIANCE_RATIO * counts.variance(*full_ticks)
+        let NearLimit { full_ticks, next_ticks, variances, .. } = &self.near;
+        let least_difference =
+            MIN_DEVIATE * (DEPENDENT_TICKS as f64 * (full_ticks + next_ticks)).sqrt();
+        full_ticks - next_ticks > least_difference && variances.vary_less_than_expected()
     }
 
     /// The part of the ticks in which the link is full.
@@ -174,7 +196,7 @@ fn censored_moments(limit: f64, expected: f64, deviation: f64) -> (f64, f64) {
 fn normal_hazard(deviate: f64) -> f64 {
     if deviate > 5.0 {
         // The asymptotic series: the probability is too small to divide by.
-        return deviate + 1.0 / deviate - 2.0 / deviate.powi(3);
+        return deviate + 1.0 / deviate - 2.0 / deviate.powi(3) + 10.0 / deviate.powi(5);
     }
     let density = (-0.5 * deviate * deviate).exp() / (2.0 * PI).sqrt();
     density / (0.5 * libm::erfc(deviate * FRAC_1_SQRT_2))

@@ -434,6 +434,7 @@ impl Learner {
         );
         if let Some(solution) = new_solution {
             self.solution = solution;
+            self.limit.note_new_rates();
             if !keeps_covariance {
                 self.covariance_at_ticks = self.learnt_ticks;
             }
@@ -520,6 +521,15 @@ impl Learner {
         while self.blocks.pop_front_if(|block| block.number < needed).is_some() {}
     }
 
+    /// The part of the counts by which the baseline is more than nobody is expected to move. Misses
+    /// and bytes at ports have all that CPUs move, so what is left is not theirs.
+    fn part_of_somebody(&self) -> f64 {
+        match self.predictor {
+            Predictor::Time => part_of_somebody(self.solution.baseline_part),
+            Predictor::Misses | Predictor::Ports => 0.0,
+        }
+    }
+
     /// How large the errors are that the model does not know of.
     pub(super) fn misfit_variances(&self) -> MisfitVariances {
         // Where a link is full, nothing tells how rates differ from those of other times.
@@ -528,7 +538,7 @@ impl Learner {
             full_link: self.limit.full_fraction() * unknown_change,
             late: self.fit.late_part().powi(2),
             common: self.fit.common_variance(),
-            of_somebody: part_of_somebody(self.solution.baseline_part).powi(2),
+            of_somebody: self.part_of_somebody().powi(2),
             unknown_baseline: self
                 .solution
                 .inflated_unknown_part(usize::from(BASELINE), self.fit.autocorrelation_factor()),
@@ -546,7 +556,7 @@ impl Learner {
             (self.limit.is_reached(), Misfit::LinkFull),
             (self.fit.change_together(), Misfit::ChangeTogether),
             (self.fit.late_part() > 0.0, Misfit::LateBytes),
-            (part_of_somebody(self.solution.baseline_part) > 0.0, Misfit::Unattributed),
+            (self.part_of_somebody() > 0.0, Misfit::Unattributed),
         ]
         .into_iter()
         .filter_map(|(is_found, misfit)| is_found.then_some(misfit))
