@@ -54,6 +54,16 @@ fn times(size: LargeSize) -> [(&'static str, f64); 3] {
     ]
 }
 
+/// What is listed of a machine is found once for all boxes of a kind, and not for each: eight times
+/// the boxes take less than five times the time.
+#[test]
+fn a_list_of_many_boxes_of_a_kind_takes_little_more_time() {
+    let size_with = |boxes| LargeSize { sockets: 1, cores: 4, boxes };
+    let list_seconds = |size| times(size)[2].1;
+    let (few, many) = (list_seconds(size_with(1)), list_seconds(size_with(8)));
+    assert!(many / few < 5.0, "{few:.4} s for one of each, {many:.4} s for eight");
+}
+
 /// Fails if something takes more than `most` times as long on the larger machine.
 fn assert_growth(small: LargeSize, large: LargeSize, most: f64) {
     for ((step, before), (_, after)) in times(small).into_iter().zip(times(large)) {
