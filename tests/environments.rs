@@ -99,6 +99,7 @@ fn doctor_and_record_agree() {
     let mut wrong = Vec::new();
     for (name, environment, works) in ENVIRONMENTS {
         if environment.contains("unshare --user") && !has_user_namespaces() {
+            eprintln!("{name} is left out: no user namespace can be made here");
             continue;
         }
         let dir = tempfile::tempdir().unwrap();
