@@ -73,6 +73,28 @@ fn planning_time_is_not_quadratic_in_sockets() {
     assert_growth(size_with(4), size_with(32), 20.0);
 }
 
+/// What follows from the files of a box alone is found once for all of its kind: eight times the
+/// boxes take less than four times the time to list.
+#[test]
+fn listing_many_boxes_of_a_kind_takes_little_more_time() {
+    let catalog = Catalog::load_embedded().unwrap();
+    let list_seconds = |boxes| {
+        let root = TempDir::new().unwrap();
+        let size = LargeSize { sockets: 1, cores: 2, boxes };
+        large::large_machine(size).unwrap().fill_dir(root.path()).unwrap();
+        let discovered = machine(root.path()).unwrap();
+        let listed = [What::Metrics, What::Events, What::Pmus];
+        let form = ListForm::Text(View::default());
+        least_seconds(|| {
+            for part in listed {
+                _ = render_list(&discovered, &catalog, part, form).unwrap();
+            }
+        })
+    };
+    let (few, many) = (list_seconds(1), list_seconds(8));
+    assert!(many / few < 4.0, "{few:.4} s for one of each, {many:.4} s for eight");
+}
+
 /// Four times the boxes of a kind: 4 times the time, where their square would be 16.
 #[test]
 fn planning_time_is_not_quadratic_in_boxes() {

@@ -23,30 +23,42 @@ pub(crate) fn shell(script: &str) -> Command {
 }
 
 /// What `unshare --mount` does, also where the root directory is no mount point, as in a chroot:
-/// there unshare(1) fails, since the kernel changes the propagation of mount points only.
+/// there unshare(1) fails, since the kernel changes the propagation of mount points only. The
+/// working directory stays.
 fn separate_mounts() -> Result<()> {
     // SAFETY: a system call without pointers.
     check_return(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
     if make_private().is_ok() {
         return Ok(());
     }
-    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: a constant string.
-    let root = unsafe { libc::open(c"/".as_ptr(), flags) };
-    check_return(root)?;
+    // Both are opened in the new namespace: those of the old one take no mounts here.
+    let [root, working] = [open_dir(c"/")?, open_dir(c".")?];
     // With the root in a directory that the working directory is not in, `..` leads above the root.
     change_root(c"/proc")?;
-    // SAFETY: a descriptor that is open.
-    check_return(unsafe { libc::fchdir(root) })?;
+    enter_dir(root)?;
     for _ in 0..MOST_ABOVE {
         // SAFETY: a constant string.
         check_return(unsafe { libc::chdir(c"..".as_ptr()) })?;
     }
     change_root(c".")?;
     make_private()?;
-    // SAFETY: a descriptor that is open.
-    check_return(unsafe { libc::fchdir(root) })?;
-    change_root(c".")
+    enter_dir(root)?;
+    change_root(c".")?;
+    enter_dir(working)
+}
+
+/// A descriptor of a directory, which the command that is executed does not have.
+fn open_dir(path: &CStr) -> Result<libc::c_int> {
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: a string that ends with NUL.
+    let dir = unsafe { libc::open(path.as_ptr(), flags) };
+    check_return(dir)?;
+    Ok(dir)
+}
+
+fn enter_dir(dir: libc::c_int) -> Result<()> {
+    // SAFETY: a system call without pointers.
+    check_return(unsafe { libc::fchdir(dir) })
 }
 
 fn make_private() -> Result<()> {
@@ -78,15 +90,17 @@ mod tests {
     fn mounts_are_separate_where_the_root_is_no_mount_point() {
         let _machine = root_or_skip!();
         let dir = tempfile::tempdir().unwrap();
-        for name in ["proc", "inner"] {
-            fs::create_dir(dir.path().join(name)).unwrap();
+        for name in ["proc", "work/inner"] {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
         }
         let root = CString::new(dir.path().to_str().unwrap()).unwrap();
         let mut command = Command::new("true");
         let mount_inside = move || {
             change_root(&root)?;
+            enter_dir(open_dir(c"/work")?)?;
             separate_mounts()?;
-            let (inner, kind) = (c"/inner".as_ptr(), c"tmpfs".as_ptr());
+            // In the working directory of the command.
+            let (inner, kind) = (c"inner".as_ptr(), c"tmpfs".as_ptr());
             // SAFETY: strings that end with NUL; the file system needs no data.
             check_return(unsafe { libc::mount(kind, inner, kind, 0, std::ptr::null()) })?;
             Err(Error::from_raw_os_error(MOUNTED))

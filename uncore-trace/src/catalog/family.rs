@@ -384,6 +384,18 @@ impl Family {
         forms
     }
 
+    /// Whether two PMUs of the same processor have the same metrics: some are of PMUs with certain
+    /// names.
+    pub fn has_same_metrics(&self, first: &Pmu, second: &Pmu) -> bool {
+        let mut name_lists: Vec<&[String]> =
+            self.metrics.iter().map(|metric| metric.pmus.as_slice()).collect();
+        // Most metrics have the names of the one before.
+        name_lists.dedup();
+        let is_named =
+            |names: &[String], pmu: &Pmu| names.iter().any(|pmu_name| names_pmu(pmu_name, pmu));
+        name_lists.iter().all(|names| is_named(names, first) == is_named(names, second))
+    }
+
     /// The first constant with this name for the processor of `pmu`.
     pub fn find_constant(&self, name: &str, pmu: &Pmu) -> Option<&Constant> {
         let is_wanted =

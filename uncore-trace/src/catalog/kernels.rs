@@ -122,9 +122,8 @@ impl CounterGap {
     }
 }
 
-/// What keeps a group from being counted, in one line; `None` if nothing is known.
-pub fn gap_reason(machine: &Machine, catalog: &Catalog, group: Group) -> Option<String> {
-    let gaps = gaps(machine, catalog);
+/// What of `gaps` keeps a group from being counted, in one line; `None` if nothing is known.
+pub fn gap_reason(gaps: &[CounterGap], group: Group) -> Option<String> {
     // The kernel first: PMUs without events are often a part of what it does not know.
     let mut group_gaps: Vec<_> = gaps.iter().filter(|gap| gap.groups.contains(&group)).collect();
     group_gaps.sort_by_key(|gap| gap.driver.is_none());

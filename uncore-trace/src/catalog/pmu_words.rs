@@ -2,10 +2,10 @@
 //!
 //! Sysfs takes precedence; the catalog adds what a kernel does not name.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 
 use super::family::{Family, NamedEvent, PmuKind};
-use super::group::Group;
 use super::metric::Metric;
 use super::pattern::matches_event;
 use super::rules::is_of;
@@ -107,6 +107,30 @@ impl<'a> PmuWords<'a> {
         }
     }
 
+    /// Whether another PMU has the same words: the same events, terms and metrics, with the same
+    /// encodings but for the `attr_type` of the PMU itself. Boxes of one kind have.
+    pub fn has_same_words(&self, other: &PmuWords<'_>) -> bool {
+        let (pmu, other_pmu) = (self.pmu, other.pmu);
+        let families = [self.family, other.family].map(|family| family.map(std::ptr::from_ref));
+        families[0] == families[1]
+            && name::stem(&pmu.name) == name::stem(&other_pmu.name)
+            && pmu.processor == other_pmu.processor
+            && pmu.identifier == other_pmu.identifier
+            && pmu.formats == other_pmu.formats
+            && pmu.events == other_pmu.events
+            && pmu.peers == other_pmu.peers
+            && pmu.caps == other_pmu.caps
+            && (pmu.attr_type == other_pmu.attr_type || !self.has_typed_events())
+            && vendor::have_same_events(pmu, other_pmu)
+            && self.family.is_none_or(|family| family.has_same_metrics(pmu, other_pmu))
+    }
+
+    /// Whether the catalog has events of its own with another `attr_type` than the PMU's.
+    fn has_typed_events(&self) -> bool {
+        let mut families = self.family.into_iter().chain(self.base);
+        families.any(|family| family.events.iter().any(|event| event.attr_type.is_some()))
+    }
+
     /// Whether it counts each CPU separately, like core and software PMUs. Any other PMU without a
     /// `cpumask` file counts once, on the CPU on which it is opened.
     pub fn is_per_cpu(&self) -> bool {
@@ -196,20 +220,25 @@ impl<'a> PmuWords<'a> {
     ) -> impl Iterator<Item = PmuEvent<'a>> + use<'a, F> {
         let words = *self;
         let attr_type = self.pmu.attr_type;
-        let own_names = self.pmu.events.keys().map(|name| name.to_ascii_lowercase());
-        let added = self.added_events().flat_map(|event| event.names.iter().cloned());
-        let known: HashSet<String> = own_names.chain(added).collect();
+        let known_names = OnceCell::new();
         let vendor_only = self.table_events().filter(move |event| {
             let encoding = &event.encoding;
             has_encoding(encoding)
                 && words.fits_fields(encoding)
-                && !known.contains(&event.names[0])
+                && !known_names.get_or_init(|| words.known_names()).contains(&event.names[0])
         });
         vendor_only.map(move |event| PmuEvent {
             name: &event.names[0],
             alias: &event.encoding,
             attr_type,
         })
+    }
+
+    /// The names of all its events but those of the vendor only.
+    fn known_names(&self) -> HashSet<String> {
+        let own_names = self.pmu.events.keys().map(|name| name.to_ascii_lowercase());
+        let added = self.added_events().flat_map(|event| event.names.iter().cloned());
+        own_names.chain(added).collect()
     }
 
     /// The events that a text of a group selects: all that match it as a pattern, or the vendor's
@@ -221,12 +250,6 @@ impl<'a> PmuWords<'a> {
             matching.extend(self.find_event(glob));
         }
         matching
-    }
-
-    /// Whether it has an event that the group opens.
-    pub fn has_group_events(&self, group: Group) -> bool {
-        let globs = self.family.and_then(|family| family.opens.get(&group));
-        globs.is_some_and(|globs| globs.iter().any(|glob| !self.matching_events(glob).is_empty()))
     }
 
     /// Every event: those of sysfs, then those that the catalog adds.

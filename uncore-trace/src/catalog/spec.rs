@@ -34,7 +34,7 @@ impl fmt::Display for ColumnError {
 impl std::error::Error for ColumnError {}
 
 /// The value of a term.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TermValue {
     /// `term`
     Bare,
@@ -45,7 +45,7 @@ pub enum TermValue {
 }
 
 /// One term between the slashes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Term {
     /// A format, an event, or a word like `config`.
     pub name: String,

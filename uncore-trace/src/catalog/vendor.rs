@@ -165,16 +165,24 @@ fn parse_event(line: &'static str, begin: &mut &'static str) -> Option<NamedEven
 
 /// The imported events of a PMU.
 pub(super) fn vendor_events(pmu: &Pmu) -> impl Iterator<Item = &'static NamedEvent> + use<'_> {
+    vendor_sections(pmu).flat_map(VendorSection::parsed_events)
+}
+
+/// Whether two PMUs have the same imported events.
+pub(super) fn have_same_events(first: &Pmu, second: &Pmu) -> bool {
+    let sections = |pmu| vendor_sections(pmu).map(std::ptr::from_ref);
+    sections(first).eq(sections(second))
+}
+
+/// The sections that describe a PMU.
+fn vendor_sections(pmu: &Pmu) -> impl Iterator<Item = &'static VendorSection> + use<'_> {
     let (named, patterned) = &*INDEX;
     let sections_for = |text: &Option<String>| text.as_deref().and_then(|text| named.get(text));
     let indexed_sections = sections_for(&pmu.processor)
         .or_else(|| sections_for(&pmu.identifier))
         .into_iter()
         .flatten();
-    indexed_sections
-        .chain(patterned)
-        .filter(|section| section.describes_pmu(pmu))
-        .flat_map(|section| section.parsed_events())
+    indexed_sections.chain(patterned).copied().filter(|section| section.describes_pmu(pmu))
 }
 
 /// Adds the imported metrics to the families of their PMUs, after the families' own. A metric that

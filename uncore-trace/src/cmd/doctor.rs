@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write as _};
-use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -13,7 +12,7 @@ use super::root::RootArg;
 use crate::doctor::{self, ExaminedMachine, Finding, FindingState};
 use crate::text::{printable, wrapped};
 use crate::view::json_lines::json_object;
-use crate::{discover, open, terminal};
+use crate::{open, terminal};
 
 mod verifier;
 
@@ -54,18 +53,15 @@ pub fn run(args: &Args) -> Result<u8> {
         print_findings(&text)?;
         return Ok(code);
     }
-    let findings = doctor::run_checks(&ExaminedMachine::at_root(args.root.root_dir()));
+    let machine = ExaminedMachine::at_root(args.root.root_dir());
+    let findings = doctor::run_checks(&machine);
     let ready = doctor::is_ready(&findings);
     let text = if args.json {
         let report = json_object! { ready: ready, findings: &findings };
         serde_json::to_string_pretty(&report).context("cannot write the findings as JSON")? + "\n"
     } else {
         let width = terminal::columns();
-        format!(
-            "{}\n{}",
-            countable_summary(args.root.root_dir(), width),
-            render_findings(&findings, width)
-        )
+        format!("{}\n{}", countable_summary(&machine, width), render_findings(&findings, width))
     };
     print_findings(&text)?;
     Ok(if ready { 0 } else { 2 })
@@ -79,15 +75,19 @@ fn print_findings(text: &str) -> Result<()> {
     }
 }
 
-/// What can be counted on the machine under `root`, or why that is not known.
-fn countable_summary(root: &Path, width: Option<usize>) -> String {
-    let known = discover::machine(root)
-        .and_then(|machine| Ok((machine, CatalogArgs::default().load_catalog()?)))
-        .map(|(machine, catalog)| summary::summary_text(&machine, &catalog, width));
-    known.unwrap_or_else(|error| {
-        let line = format!("cannot list what can be counted here: {error:#}");
-        wrapped("", &printable(&line), width)
-    })
+/// What can be counted on the machine, or why that is not known.
+fn countable_summary(examined: &ExaminedMachine, width: Option<usize>) -> String {
+    // With the user's families, as `record` counts.
+    let catalog = || CatalogArgs::default().load_catalog().map_err(|error| format!("{error:#}"));
+    let known = examined.known_machine().map_err(str::to_owned);
+    let known = known.and_then(|known| Ok((&known.machine, catalog()?)));
+    match known {
+        Ok((machine, catalog)) => summary::summary_text(machine, &catalog, width),
+        Err(error) => {
+            let line = format!("cannot list what can be counted here: {error}");
+            wrapped("", &printable(&line), width)
+        }
+    }
 }
 
 /// A paragraph for each finding, with the ways to fix it below, and the verdict last.

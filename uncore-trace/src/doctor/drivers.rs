@@ -3,26 +3,29 @@
 //! Distribution kernels for arm64 often have only the mesh driver, so a machine with many counters
 //! shows none. A driver is never required: recording works with the PMUs that exist.
 
+use std::rc::Rc;
+
 use super::kconfig::{KernelConfig, OptionSetting};
 use super::kernel;
 use super::machine::KnownMachine;
 use super::platforms::{self, Driver};
 use super::{ExaminedMachine, Finding, FindingState};
-use crate::catalog::kernels::{self, CounterGap};
+use crate::catalog::kernels::CounterGap;
 use crate::discover;
 use crate::discover::processor::Processor;
 use crate::discover::release::KernelVersion;
+use crate::plan::pmus::PmuIndex;
 use crate::plan::resolve::Resolver;
 
 const NAME: &str = "PMU drivers";
 
 pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
-    examine_drivers(machine, |_| true)
+    examine_drivers(machine, || known_gaps(machine), |_| true)
 }
 
 /// The findings on drivers that show no PMU.
-pub fn absent_drivers(machine: &ExaminedMachine) -> Vec<Finding> {
-    examine_drivers(machine, |driver| !shows_pmu(machine, driver))
+pub fn absent_drivers(machine: &ExaminedMachine, pmus: &Rc<PmuIndex<'_>>) -> Vec<Finding> {
+    examine_drivers(machine, || find_gaps(pmus), |driver| !shows_pmu(machine, driver))
 }
 
 /// Whether one of the driver's PMUs exists.
@@ -32,7 +35,11 @@ fn shows_pmu(machine: &ExaminedMachine, driver: &Driver) -> bool {
 }
 
 /// The findings on the drivers for which `wanted` is true.
-fn examine_drivers(machine: &ExaminedMachine, wanted: impl Fn(&Driver) -> bool) -> Vec<Finding> {
+fn examine_drivers(
+    machine: &ExaminedMachine,
+    find_gaps: impl FnOnce() -> Vec<(CounterGap, Option<String>)>,
+    wanted: impl Fn(&Driver) -> bool,
+) -> Vec<Finding> {
     let Some(cpu) = Processor::read(machine.root_dir()) else {
         let message = "neither midr_el1 nor /proc/cpuinfo names the CPU";
         return vec![Finding::new(NAME, FindingState::NotHere, message)];
@@ -49,7 +56,7 @@ fn examine_drivers(machine: &ExaminedMachine, wanted: impl Fn(&Driver) -> bool) 
         Ok(config) => (config, None),
         Err(error) => (None, Some(format!("{error:#}"))),
     };
-    let gaps = find_gaps(machine);
+    let gaps = find_gaps();
     let mut findings = Vec::new();
     for driver in drivers {
         let driver_gaps: Vec<_> =
@@ -76,10 +83,19 @@ fn examine_drivers(machine: &ExaminedMachine, wanted: impl Fn(&Driver) -> bool) 
 
 /// What keeps counters of this machine from being counted, each with what counts the same all the
 /// same.
-fn find_gaps(machine: &ExaminedMachine) -> Vec<(CounterGap, Option<String>)> {
-    let Ok(KnownMachine { machine, catalog }) = machine.known_machine() else { return Vec::new() };
-    let with_instead = |gap: CounterGap| {
-        let mut resolver = Resolver::for_whole_machine(machine, catalog);
+fn known_gaps(machine: &ExaminedMachine) -> Vec<(CounterGap, Option<String>)> {
+    match machine.known_machine() {
+        Ok(KnownMachine { machine, catalog }) => {
+            find_gaps(&Rc::new(PmuIndex::new(machine, catalog)))
+        }
+        Err(_) => Vec::new(),
+    }
+}
+
+/// The same of a machine whose PMUs are known.
+fn find_gaps(pmus: &Rc<PmuIndex<'_>>) -> Vec<(CounterGap, Option<String>)> {
+    let with_instead = |gap: &CounterGap| {
+        let mut resolver = Resolver::for_whole_machine(pmus);
         let opened: Vec<_> =
             gap.groups.iter().map(|group| (*group, resolver.resolve_group(*group))).collect();
         // Another PMU counts what a PMU without known events would.
@@ -92,9 +108,9 @@ fn find_gaps(machine: &ExaminedMachine) -> Vec<(CounterGap, Option<String>)> {
                 let pmu_name = events.first().map_or("", |event| event.words.pmu.name.as_str());
                 format!("-p {group} counts with {} instead", discover::name::stem(pmu_name))
             });
-        Some((gap, instead))
+        Some((gap.clone(), instead))
     };
-    kernels::gaps(machine, catalog).into_iter().filter_map(with_instead).collect()
+    pmus.gaps().iter().filter_map(with_instead).collect()
 }
 
 /// Whether the PMUs of a gap are, or would be, of a driver.
@@ -255,7 +271,11 @@ mod tests {
     #[test]
     fn a_driver_whose_pmu_exists_is_not_absent() {
         let pmu = ("sys/bus/event_source/devices/arm_cmn_0/type", "8\n");
-        let findings = examine_tree(absent_drivers, &[(MIDR, "0x410fd490\n"), RELEASE, pmu]);
+        let absent_in = |machine: &ExaminedMachine| {
+            let is_absent = |driver: &Driver| !shows_pmu(machine, driver);
+            examine_drivers(machine, || known_gaps(machine), is_absent)
+        };
+        let findings = examine_tree(absent_in, &[(MIDR, "0x410fd490\n"), RELEASE, pmu]);
         let missing: Vec<_> = findings.iter().map(|finding| &finding.what).collect();
         assert_eq!(missing.len(), 2, "{missing:?}");
         assert!(missing[0].contains("dwc_pcie_pmu") && missing[1].contains("alibaba"));

@@ -39,9 +39,11 @@ pub struct ExaminedMachine {
 
 /// What planning knows of a machine.
 #[derive(Debug)]
-pub(super) struct KnownMachine {
-    pub(super) machine: discover::Machine,
-    pub(super) catalog: Catalog,
+pub struct KnownMachine {
+    /// The machine.
+    pub machine: discover::Machine,
+    /// The embedded catalog.
+    pub catalog: Catalog,
 }
 
 impl ExaminedMachine {
@@ -62,7 +64,7 @@ impl ExaminedMachine {
     }
 
     /// The PMUs of the machine and the catalog, or why they cannot be read.
-    pub(super) fn known_machine(&self) -> Result<&KnownMachine, &str> {
+    pub fn known_machine(&self) -> Result<&KnownMachine, &str> {
         let read = || {
             let machine = discover::machine(&self.root)?;
             Ok(KnownMachine { machine, catalog: Catalog::load_embedded()? })

@@ -1,10 +1,12 @@
 //! The uncore PMUs that the kernel shows, and signs that a PMU has a wrong name.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::machine::KnownMachine;
 use super::{ExaminedMachine, Finding, FindingState};
 use crate::discover::name::stem;
+use crate::plan::pmus::PmuIndex;
 use crate::plan::uncounted::find_uncounted;
 
 const NAME: &str = "uncore PMUs";
@@ -93,7 +95,8 @@ fn uncounted_findings(machine: &ExaminedMachine, names: &[String]) -> Vec<Findin
         }
     };
     if let Ok(KnownMachine { machine, catalog }) = machine.known_machine() {
-        return find_uncounted(machine, catalog).into_iter().map(finding).collect();
+        let pmus = Rc::new(PmuIndex::new(machine, catalog));
+        return find_uncounted(&pmus).into_iter().map(finding).collect();
     }
     let is_empty = |name: &&String| {
         machine.read_text(&format!("{DEVICES}/{name}/cpumask")).is_ok_and(|mask| mask.is_empty())

@@ -2,6 +2,7 @@
 //! leaders.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
 
 use anyhow::{Result, ensure};
 
@@ -10,6 +11,7 @@ use super::io::DevicesBelow;
 use super::links::LinkBuilder;
 use super::plan_notes::{self, by_pmu};
 use super::pmu_cpus::{ReaderSpot, Sight, offline_readers, reader_spots};
+use super::pmus::PmuIndex;
 use super::resolve::{ResolvedEvent, Resolver};
 use super::shared_terms::{RegisterTerms, cannot_lead};
 use super::{Counter, CounterRole, Plan, PlanRequest, functions_behind, guests, io};
@@ -30,6 +32,7 @@ type EventIdentity = (u32, [u64; WORDS], u32);
 #[derive(Debug)]
 pub(super) struct Assembly<'a> {
     pub(super) machine: &'a Machine,
+    pub(super) pmus: Rc<PmuIndex<'a>>,
     pub(super) seen: HashMap<EventIdentity, u32>,
     pub(super) agreement: RegisterTerms,
     /// What the user says of counters whose causes nothing else says.
@@ -62,11 +65,12 @@ struct OpenGroup<'e, 'a> {
 }
 
 impl<'a> Assembly<'a> {
-    /// An empty plan for `machine`.
-    pub(super) fn new(machine: &'a Machine, request: &PlanRequest) -> Self {
+    /// An empty plan for a machine with these PMUs.
+    pub(super) fn new(pmus: &Rc<PmuIndex<'a>>, request: &PlanRequest) -> Self {
         let PlanRequest { tick_ns, window_ns, declared_cause: declared, .. } = *request;
         Self {
-            machine,
+            machine: pmus.machine,
+            pmus: Rc::clone(pmus),
             declared_cause: declared,
             seen: HashMap::new(),
             agreement: RegisterTerms::default(),
@@ -186,7 +190,7 @@ impl<'a> Assembly<'a> {
     /// Adds a counter unless it exists. Returns its id and whether it is new.
     pub(super) fn push(
         &mut self,
-        event: &ResolvedEvent<'_>,
+        event: &ResolvedEvent<'a>,
         spot: ReaderSpot,
         leader: Option<u32>,
     ) -> (u32, bool) {
@@ -214,7 +218,7 @@ impl<'a> Assembly<'a> {
         let exact_by = family.and_then(|known_family| known_family.exact_by(&encoded.event));
         let exact_by = exact_by.filter(|method| per_cpu || *method == ExactBy::Requests);
         let sight =
-            |causes| Sight::for_counter(self.machine, event.words, &encoded.event, cpu, causes);
+            |causes| Sight::for_counter(&self.pmus, event.words, &encoded.event, cpu, causes);
         // Without known causes none of the count is divided.
         let Sight { sees, far } = causes.as_ref().map(sight).unwrap_or_default();
         let causes = causes.unwrap_or_default();

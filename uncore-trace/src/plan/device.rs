@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use anyhow::{Result, anyhow, bail, ensure};
 
 use super::PlanRequest;
-use crate::catalog::Catalog;
+use super::pmus::PmuIndex;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
 use crate::catalog::pattern::matches_event;
@@ -97,8 +97,8 @@ impl<'a> Narrowing<'a> {
     /// # Errors
     ///
     /// No device has this name, or it has no statistics and no PMU can single it out.
-    pub fn new(machine: &'a Machine, catalog: &Catalog, request: &PlanRequest) -> Result<Self> {
-        let devices = &request.devices;
+    pub(super) fn new(pmus: &PmuIndex<'a>, request: &PlanRequest) -> Result<Self> {
+        let (machine, devices) = (pmus.machine, &request.devices);
         let mut narrowing = Self { per_port: request.per_port, ..Self::whole_machine(machine) };
         if let Some(apart) = &request.per_device {
             narrowing.set_apart(devices, apart)?;
@@ -109,7 +109,7 @@ impl<'a> Narrowing<'a> {
         }
         let mut wanted = Vec::new();
         for device in devices {
-            let functions = on_ports(machine, catalog, device);
+            let functions = on_ports(pmus, device);
             let Some(device_name) = counted_by_kernel(machine, device) else {
                 wanted.extend(functions?);
                 continue;
@@ -463,19 +463,14 @@ fn counted_by_kernel<'a>(machine: &'a Machine, device: &str) -> Option<&'a str> 
 }
 
 /// The functions that a name after `--device` selects, if a PMU singles each of them out.
-fn on_ports<'a>(
-    machine: &'a Machine,
-    catalog: &Catalog,
-    device: &str,
-) -> Result<Vec<&'a PciFunction>> {
-    let functions = selected_functions(machine, device)?;
+fn on_ports<'a>(pmus: &PmuIndex<'a>, device: &str) -> Result<Vec<&'a PciFunction>> {
+    let functions = selected_functions(pmus.machine, device)?;
     for function in &functions {
-        let any = machine.pmus.iter().any(|pmu| {
-            let words = PmuWords::new(catalog, pmu);
+        let any = pmus.all_pmus().iter().any(|words| {
             words.family.is_some_and(|f| f.ports.is_some())
-                && singled_out(machine, words, function).is_some()
+                && singled_out(pmus.machine, *words, function).is_some()
         });
-        ensure!(any, "{}", no_pmu(machine, catalog, device, function));
+        ensure!(any, "{}", no_pmu(pmus, device, function));
     }
     Ok(functions)
 }
@@ -508,15 +503,11 @@ pub(super) fn selected_functions<'a>(
 }
 
 /// Why no PMU can single out a device.
-pub(super) fn no_pmu(
-    machine: &Machine,
-    catalog: &Catalog,
-    device: &str,
-    function: &PciFunction,
-) -> String {
-    let with_ports = machine.pmus.iter().filter_map(|pmu| {
-        Some((pmu.name.as_str(), PmuWords::new(catalog, pmu).family?.ports.as_ref()?.by))
-    });
+pub(super) fn no_pmu(pmus: &PmuIndex<'_>, device: &str, function: &PciFunction) -> String {
+    let with_ports = pmus
+        .all_pmus()
+        .iter()
+        .filter_map(|words| Some((words.pmu.name.as_str(), words.family?.ports.as_ref()?.by)));
     let (names, ways): (Vec<_>, Vec<_>) = with_ports.unzip();
     let address = function.address.to_string();
     let device = printable(device);
@@ -528,7 +519,7 @@ pub(super) fn no_pmu(
         format!("below root port {}", function.top)
     };
     if names.is_empty() {
-        let why = kernels::gap_reason(machine, catalog, Group::Pcie)
+        let why = kernels::gap_reason(pmus.gaps(), Group::Pcie)
             .unwrap_or_else(|| "uncore-trace doctor says whether a driver is missing".to_owned());
         return format!(
             "{device} is {below}, and no PMU of this machine tells root ports apart: {why}"

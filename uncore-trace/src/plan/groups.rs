@@ -72,7 +72,7 @@ impl<'a> Resolver<'a> {
             if opened.is_empty() {
                 let last_note =
                     || self.notes.get(note_count).or(self.narrowing.refused.as_ref()).cloned();
-                let gap = kernels::gap_reason(self.machine, self.catalog, group);
+                let gap = kernels::gap_reason(self.pmus.gaps(), group);
                 let why = gap.or_else(|| self.by_name_hint(Some(group))).or_else(last_note);
                 missing.push(MissingGroup { group, why });
             }
@@ -130,8 +130,9 @@ impl<'a> Resolver<'a> {
                 let names = list_names(left_out.iter().map(|words| words.pmu.name.as_str()));
                 self.notes.push(format!("{group} leaves out {names}: {AGAIN}"));
             }
-            let has_match =
-                |glob: &String| pmus.iter().any(|words| !words.matching_events(glob).is_empty());
+            let has_match = |glob: &String| {
+                pmus.iter().any(|words| !self.pmus.matching_names(*words, glob).is_empty())
+            };
             if pmus.is_empty() || (!globs.iter().any(has_match) && self.is_replaced(family, group))
             {
                 continue;
@@ -184,7 +185,7 @@ impl<'a> Resolver<'a> {
 
     /// Whether a PMU of the family called `name` has an event for the group here.
     fn opens_any(&self, name: &str, group: Group) -> bool {
-        self.pmus.family_pmus(name).iter().any(|words| words.has_group_events(group))
+        self.pmus.family_pmus(name).iter().any(|words| self.pmus.has_group_events(*words, group))
     }
 
     /// The events of one PMU that match a group's pattern.
@@ -195,20 +196,20 @@ impl<'a> Resolver<'a> {
         group: Group,
     ) -> Vec<ResolvedEvent<'a>> {
         let mut resolved = Vec::new();
-        for event in words.matching_events(glob) {
+        for &event in self.pmus.matching_names(words, glob).iter() {
             let whole = || vec![Vec::new()];
             let sources =
-                words.family.map_or_else(whole, |family| family.parts_by_source(event.name, group));
-            let subsets = self.narrowing.select_subsets(words, event.name, &[]);
+                words.family.map_or_else(whole, |family| family.parts_by_source(event, group));
+            let subsets = self.narrowing.select_subsets(words, event, &[]);
             let pairs = subsets
                 .iter()
                 .flat_map(|subset| sources.iter().map(move |source_terms| (subset, source_terms)));
             for (subset, source) in pairs {
-                let name = event.name.to_owned();
+                let name = event.to_owned();
                 let mut terms = vec![Term { name, value: TermValue::Bare, column: 1 }];
                 terms.extend(subset.typed_terms(1));
                 terms.extend(typed(source, 1));
-                match words.encode_terms(&terms, &[]) {
+                match self.pmus.encode_terms(words, &terms, &[]) {
                     Ok(encoded) => {
                         let (group, die) = (group.name(), subset.die);
                         let functions = subset.functions.clone();

@@ -164,18 +164,44 @@ impl<'a> Resolver<'a> {
         family: &'a Family,
         metric: &'a Metric,
     ) -> Vec<ResolvedMetric<'a>> {
+        let pmus: Vec<_> = self.family_pmus(family).collect();
+        self.resolve_metric_on(family, metric, &pmus)
+    }
+
+    /// The same on these PMUs of the family.
+    fn resolve_metric_on(
+        &mut self,
+        family: &'a Family,
+        metric: &'a Metric,
+        pmus: &[PmuWords<'a>],
+    ) -> Vec<ResolvedMetric<'a>> {
         if metric.only_with.as_ref().is_some_and(|required| !self.has_family(required)) {
             return Vec::new();
         }
-        let has_form = |words: &PmuWords<'_>| {
-            words.find_metric(&metric.name).is_some_and(|form| std::ptr::eq(form, metric))
-        };
-        let pmus: Vec<_> = self.family_pmus(family).filter(has_form).collect();
         let mut measured = Vec::new();
-        for words in pmus {
+        for &words in pmus {
+            let form = self.pmus.find_metric(words, &metric.name);
+            if !form.is_some_and(|form| std::ptr::eq(form, metric)) {
+                continue;
+            }
             for subset in self.metric_subsets(family, metric, words) {
                 measured.push(self.resolve_on_pmu(family, metric, words, &subset));
             }
+        }
+        measured
+    }
+
+    /// A metric on the whole of the first PMU of each vocabulary of its family, with the number of
+    /// PMUs that have it.
+    pub fn resolve_by_vocabulary(
+        &mut self,
+        family: &'a Family,
+        metric: &'a Metric,
+    ) -> Vec<(ResolvedMetric<'a>, usize)> {
+        let mut measured = Vec::new();
+        for (words, count) in self.pmus.family_vocabularies(&family.family) {
+            let resolved = self.resolve_metric_on(family, metric, &[words]);
+            measured.extend(resolved.into_iter().map(|metric| (metric, count)));
         }
         measured
     }
@@ -240,12 +266,17 @@ impl<'a> Resolver<'a> {
     }
 
     /// The family with whose events this machine counts the same traffic better, if any.
-    pub fn better_family_for_metric(&self, family: &'a Family, metric: &Metric) -> Option<&'a str> {
+    pub fn better_family_for_metric(
+        &self,
+        family: &'a Family,
+        metric: &'a Metric,
+    ) -> Option<&'a str> {
         let better = family.yields_to.as_deref()?;
         let counts = |words: &PmuWords<'a>| {
-            words.find_metric(&metric.name).is_some_and(|form| words.has_inputs(form))
+            self.pmus.find_metric(*words, &metric.name).is_some_and(|form| words.has_inputs(form))
         };
-        self.pmus.family_pmus(better).iter().any(counts).then_some(better)
+        let vocabularies = self.pmus.family_vocabularies(better);
+        vocabularies.iter().any(|(words, _)| counts(words)).then_some(better)
     }
 
     /// The metrics of the catalog that match a name or pattern; an error if there are none.
@@ -299,9 +330,9 @@ impl<'a> Resolver<'a> {
         let computable = own_metrics.filter(|(family, metric)| {
             quiet.better_family_for_metric(family, metric).is_none()
                 && quiet
-                    .resolve_metric(family, metric)
+                    .resolve_by_vocabulary(family, metric)
                     .iter()
-                    .any(|resolved| resolved.missing_inputs().is_empty())
+                    .any(|(resolved, _)| resolved.missing_inputs().is_empty())
         });
         computable.map(|(_, metric)| metric.name.as_str()).collect()
     }
@@ -323,9 +354,8 @@ impl<'a> Resolver<'a> {
         let left_out = self.left_out_reason(typed).map(str::to_owned);
         let of_others = left_out.or_else(|| self.of_others_reason(&named));
         let groups: BTreeSet<_> = named.iter().map(|(family, _)| family.group).collect();
-        let mut gaps = groups
-            .into_iter()
-            .filter_map(|group| kernels::gap_reason(self.machine, self.catalog, group));
+        let mut gaps =
+            groups.into_iter().filter_map(|group| kernels::gap_reason(self.pmus.gaps(), group));
         let mut by_name =
             named.iter().filter_map(|(family, _)| self.by_name_hint(Some(family.group)));
         let why = of_others.or_else(|| gaps.next()).or(lacking).or(apart);

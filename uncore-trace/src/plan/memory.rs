@@ -68,7 +68,8 @@ impl<'a> Resolver<'a> {
             for UncountedMemory { memory_kind, pmus, .. } in
                 self.uncounted_memory(&opened).into_iter().filter(|silent| !silent.is_part)
             {
-                let how = if pmus.iter().any(|words| words.has_group_events(Group::Mem)) {
+                let how = if pmus.iter().any(|words| self.pmus.has_group_events(*words, Group::Mem))
+                {
                     "-p mem does".to_owned()
                 } else {
                     format!("no event of {} counts its bytes", pmu_names(&pmus))

@@ -22,7 +22,7 @@ pub mod misses;
 mod per_device;
 mod plan_notes;
 mod pmu_cpus;
-mod pmus;
+pub mod pmus;
 pub mod ports;
 pub mod render;
 pub mod resolve;
@@ -32,6 +32,7 @@ pub mod traffic;
 pub mod uncounted;
 
 use std::collections::{BTreeSet, HashSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -41,6 +42,7 @@ use self::assembly::Assembly;
 use self::device::Narrowing;
 pub use self::functions_behind::CountedFunction;
 pub use self::io::{IoDirection, IoScope};
+use self::pmus::PmuIndex;
 use self::resolve::{ResolvedEvent, Resolver, error_in_text};
 pub use self::role::CounterRole;
 use crate::catalog::Catalog;
@@ -219,13 +221,22 @@ impl Plan {
 /// An error is one line that says what is wrong and where, what exists, and what was probably
 /// meant.
 pub fn plan(machine: &Machine, catalog: &Catalog, request: &PlanRequest) -> Result<Plan> {
+    plan_on(&Rc::new(PmuIndex::new(machine, catalog)), request)
+}
+
+/// The same for several requests on one machine, whose PMUs are then looked at once.
+///
+/// # Errors
+///
+/// As [`plan`].
+pub fn plan_on(pmus: &Rc<PmuIndex<'_>>, request: &PlanRequest) -> Result<Plan> {
     check_times(request.tick_ns, request.window_ns)?;
-    let narrowing = Narrowing::new(machine, catalog, request)?;
+    let narrowing = Narrowing::new(pmus, request)?;
     let groups = requested_groups(request, &narrowing);
     let narrowing_is_by_device = narrowing.is_by_device();
-    let mut resolver = Resolver::new(machine, catalog, narrowing);
+    let mut resolver = Resolver::new(Rc::clone(pmus), narrowing);
     resolver.times = request.times;
-    let mut assembly = Assembly::new(machine, request);
+    let mut assembly = Assembly::new(pmus, request);
     assembly.add_events(&resolver.resolve_groups(&groups, request.allow_missing)?)?;
     if !narrowing_is_by_device {
         assembly.warn_of_sockets();

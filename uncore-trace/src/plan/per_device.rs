@@ -156,7 +156,7 @@ impl<'a> Narrowing<'a> {
 impl Resolver<'_> {
     /// Why none of these functions is counted on its own.
     pub(super) fn no_filter(&self, apart: &[&PciFunction]) -> String {
-        let (machine, catalog) = (self.machine, self.catalog);
+        let machine = self.machine;
         let is_counted = |function: &&&PciFunction| {
             self.pmu_words().any(|words| singled_out(machine, words, function).is_some())
         };
@@ -174,7 +174,7 @@ impl Resolver<'_> {
              can read it"
                 .to_owned()
         } else if let Some(function) = missing {
-            no_pmu(machine, catalog, &function.address.to_string(), function)
+            no_pmu(&self.pmus, &function.address.to_string(), function)
         } else {
             "PMUs with such a filter count other events".to_owned()
         };

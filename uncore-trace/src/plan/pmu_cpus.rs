@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
+use super::pmus::PmuIndex;
 use crate::catalog::domain::RegisterDomain;
 use crate::catalog::near::Near;
 use crate::catalog::pmu_words::PmuWords;
@@ -37,9 +38,9 @@ impl Sight {
     /// A per-CPU PMU sees its CPU. For other PMUs, near CPUs are determined in this order: the
     /// catalog, `associated_cpus`, the part of the machine that has one reader CPU (package, die,
     /// NUMA node), all CPUs. For an uncore PMU without a `cpumask`, the reader CPU has no meaning.
-    pub(super) fn for_counter(
-        machine: &Machine,
-        words: PmuWords<'_>,
+    pub(super) fn for_counter<'a>(
+        pmus: &PmuIndex<'a>,
+        words: PmuWords<'a>,
         event: &str,
         cpu: u32,
         causes: &BTreeSet<Cause>,
@@ -47,7 +48,8 @@ impl Sight {
         if words.is_per_cpu() {
             return Self { sees: CpuList::from_iter([cpu]), far: CpuList::default() };
         }
-        let near = || near_cpus(machine, words, event, cpu);
+        let machine = pmus.machine;
+        let near = || near_cpus(pmus, words, event, cpu);
         let far = |near: &CpuList| machine.cpus.online.difference(near);
         let has_cause = |cause| causes.contains(&cause);
         match (causes.is_empty() || has_cause(Cause::Cpu), has_cause(Cause::Remote)) {
@@ -163,8 +165,8 @@ fn one_cpu_per_domain(
     cpus.iter().filter(&mut is_first).collect()
 }
 
-fn near_cpus(machine: &Machine, words: PmuWords<'_>, event: &str, cpu: u32) -> CpuList {
-    let cpus = &machine.cpus;
+fn near_cpus<'a>(pmus: &PmuIndex<'a>, words: PmuWords<'a>, event: &str, cpu: u32) -> CpuList {
+    let cpus = &pmus.machine.cpus;
     let socket = || cpus.cpus_sharing(cpu, TopologyLevel::Package);
     let node = || cpus.cpus_sharing(cpu, TopologyLevel::Node);
     let associated = || {
@@ -182,7 +184,7 @@ fn near_cpus(machine: &Machine, words: PmuWords<'_>, event: &str, cpu: u32) -> C
         (Near::Node, _) => node(),
         (Near::Core, _) => cpus.cpus_sharing(cpu, TopologyLevel::Core),
         (Near::Cache, None) => cpus.cpus_sharing(cpu, TopologyLevel::Cache),
-        (Near::Cache, Some(index)) => nth_cache(machine, cpu, index),
+        (Near::Cache, Some(index)) => nth_cache(pmus.machine, cpu, index),
     });
     let domain = words.family.and_then(|family| family.register_domain(words.pmu, event));
     let known = known.or_else(|| match domain {
@@ -190,8 +192,7 @@ fn near_cpus(machine: &Machine, words: PmuWords<'_>, event: &str, cpu: u32) -> C
         Some(RegisterDomain::Package) => socket(),
         None => None,
     });
-    let known =
-        known.or_else(associated).or_else(|| cpus_of_instance(machine, words, readers, cpu));
+    let known = known.or_else(associated).or_else(|| cpus_of_instance(pmus, words, readers, cpu));
     known.or_else(socket).or_else(node).unwrap_or_else(|| cpus.online.clone())
 }
 
@@ -214,21 +215,18 @@ const LARGE: usize = 3;
 ///
 /// A driver has one reader CPU for each instance of the hardware: on x86 in one PMU
 /// (`perf_event.h`, `enum perf_pmu_scope`, Linux 7.2), on Arm mostly in one PMU for each instance.
-fn cpus_of_instance(
-    machine: &Machine,
-    words: PmuWords<'_>,
+fn cpus_of_instance<'a>(
+    pmus: &PmuIndex<'a>,
+    words: PmuWords<'a>,
     readers: &CpuList,
     cpu: u32,
 ) -> Option<CpuList> {
-    let cpus = &machine.cpus;
+    let cpus = &pmus.machine.cpus;
     let own_readers = readers.intersection(&cpus.online);
     let (readers, levels) = if own_readers.len() > 1 {
         (own_readers, &PARTS[..])
     } else {
-        let same_kind = machine.pmus.iter().filter(|pmu| words.is_of_kind(pmu));
-        let masks = same_kind.filter_map(|pmu| pmu.cpumask.as_ref());
-        let reader_cpus: BTreeSet<u32> = masks.flat_map(CpuList::iter).collect();
-        (CpuList::from_iter(reader_cpus).intersection(&cpus.online), &PARTS[..LARGE])
+        (pmus.readers_of_kind(words).intersection(&cpus.online), &PARTS[..LARGE])
     };
     let distinguishes = |level: &&TopologyLevel| {
         let mut seen = BTreeSet::new();

@@ -123,7 +123,7 @@ impl<'a> Assembly<'a> {
             for spot in spots {
                 let causes = [Cause::Cpu].into();
                 let Sight { sees, .. } =
-                    Sight::for_counter(self.machine, words, event.name, spot.cpu, &causes);
+                    Sight::for_counter(&self.pmus, words, event.name, spot.cpu, &causes);
                 if seen.intersection(&sees).is_empty() && !sees.is_empty() {
                     seen = seen.union_with(&sees);
                     candidates.push(PortCandidate { source, spot, sees });

@@ -1,6 +1,6 @@
 //! Resolves `-p` and `-e` on this machine: which PMUs, which events.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use anyhow::{Result, anyhow, bail, ensure};
 
@@ -11,7 +11,6 @@ use crate::catalog::Catalog;
 use crate::catalog::asides::sift_terms;
 use crate::catalog::encode::EncodedEvent;
 use crate::catalog::family::Family;
-use crate::catalog::kernels;
 use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::spec::{ColumnError, EventSpec, Term, TermValue};
 use crate::discover::pci::PciAddress;
@@ -42,7 +41,7 @@ pub struct ResolvedEvent<'a> {
 pub struct Resolver<'a> {
     pub(super) machine: &'a Machine,
     pub(super) catalog: &'a Catalog,
-    pub(super) pmus: Arc<PmuIndex<'a>>,
+    pub(super) pmus: Rc<PmuIndex<'a>>,
     pub(super) narrowing: Narrowing<'a>,
     /// Notes for the user, one line each.
     pub notes: Vec<String>,
@@ -55,28 +54,19 @@ pub struct Resolver<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    /// A resolver without notes.
-    pub fn new(machine: &'a Machine, catalog: &'a Catalog, narrowing: Narrowing<'a>) -> Self {
-        Self::with_pmus(machine, catalog, Arc::new(PmuIndex::new(machine, catalog)), narrowing)
-    }
-
     /// A resolver of the whole machine.
-    pub fn for_whole_machine(machine: &'a Machine, catalog: &'a Catalog) -> Self {
-        Self::new(machine, catalog, Narrowing::whole_machine(machine))
+    pub fn for_whole_machine(pmus: &Rc<PmuIndex<'a>>) -> Self {
+        Self::new(Rc::clone(pmus), Narrowing::whole_machine(pmus.machine))
     }
 
     /// A resolver of the whole machine of this one, without its notes.
     pub(super) fn quiet_copy(&self) -> Self {
-        let narrowing = Narrowing::whole_machine(self.machine);
-        Self::with_pmus(self.machine, self.catalog, Arc::clone(&self.pmus), narrowing)
+        Self::for_whole_machine(&self.pmus)
     }
 
-    fn with_pmus(
-        machine: &'a Machine,
-        catalog: &'a Catalog,
-        pmus: Arc<PmuIndex<'a>>,
-        narrowing: Narrowing<'a>,
-    ) -> Self {
+    /// A resolver without notes.
+    pub(super) fn new(pmus: Rc<PmuIndex<'a>>, narrowing: Narrowing<'a>) -> Self {
+        let (machine, catalog) = (pmus.machine, pmus.catalog);
         let (notes, warnings) = (Vec::new(), Vec::new());
         let (times, has_time) = (false, false);
         Self { machine, catalog, pmus, narrowing, notes, warnings, times, has_time }
@@ -111,7 +101,7 @@ impl<'a> Resolver<'a> {
     }
 
     pub(super) fn pmu_words(&self) -> impl Iterator<Item = PmuWords<'a>> + use<'a> {
-        let pmus = Arc::clone(&self.pmus);
+        let pmus = Rc::clone(&self.pmus);
         (0..pmus.pmus.len()).map(move |index| pmus.pmus[index])
     }
 
@@ -149,7 +139,7 @@ impl<'a> Resolver<'a> {
             terms.extend(subset.typed_terms(1));
             functions.clone_from(&subset.functions);
         }
-        match words.encode_terms(&terms, &[]) {
+        match self.pmus.encode_terms(words, &terms, &[]) {
             Ok(encoded) if encoded.snapshot => None,
             Ok(encoded) => {
                 let (group, die) = (group_name(words, &encoded.event), subset.die);
@@ -210,7 +200,7 @@ impl<'a> Resolver<'a> {
         let mut resolved = Vec::new();
         let mut refused: Vec<(&str, ColumnError)> = Vec::new();
         for words in meant {
-            match words.encode_terms(terms, leader) {
+            match self.pmus.encode_terms(words, terms, leader) {
                 Ok(encoded) => {
                     if encoded.snapshot {
                         refused.push((&words.pmu.name, gauge_error(terms, &encoded.event)));
@@ -222,7 +212,7 @@ impl<'a> Resolver<'a> {
                         all_terms.extend(
                             subset.typed_terms(terms.first().map_or(1, |term| term.column)),
                         );
-                        let mut encoded = words.encode_terms(&all_terms, leader)?;
+                        let mut encoded = self.pmus.encode_terms(words, &all_terms, leader)?;
                         let note = encoded.note.take().filter(|note| !self.notes.contains(note));
                         self.notes.extend(note);
                         let (die, functions) = (subset.die, subset.functions);
@@ -250,8 +240,7 @@ impl<'a> Resolver<'a> {
         let mut stems: Vec<&str> =
             self.machine.pmus.iter().map(|pmu: &Pmu| name::stem(&pmu.name)).collect();
         stems.dedup();
-        let gaps = kernels::gaps(self.machine, self.catalog);
-        if let Some(gap) = gaps.iter().find(|gap| gap.lacks_pmu(typed)) {
+        if let Some(gap) = self.pmus.gaps().iter().find(|gap| gap.lacks_pmu(typed)) {
             return format!("there is no PMU {}: {}", printable(typed), gap.describe_gap());
         }
         let near = did_you_misspell(name::stem(typed), &stems);

@@ -5,17 +5,18 @@
 //! machine.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use super::assembly::Assembly;
 use super::pmu_cpus::offline_readers;
+use super::pmus::PmuIndex;
 use super::resolve::{ResolvedEvent, Resolver};
-use super::{Counter, PlanRequest, plan};
-use crate::catalog::Catalog;
+use super::{Counter, PlanRequest, plan_on};
 use crate::catalog::family::PmuKind;
 use crate::catalog::group::Group;
 use crate::catalog::pmu_words::PmuWords;
 use crate::discover::cpus::TopologyLevel;
-use crate::discover::{CpuList, Machine, name};
+use crate::discover::{CpuList, name};
 use crate::suggest::list_names;
 use crate::text::{list_few, printable};
 
@@ -26,17 +27,16 @@ const OF_EACH_SOCKET: [Group; 4] = [Group::Mem, Group::Cache, Group::C2c, Group:
 const FEW: usize = 3;
 
 /// What no counter of this machine counts although a PMU for it is here, one line each.
-pub fn find_uncounted(machine: &Machine, catalog: &Catalog) -> Vec<String> {
+pub fn find_uncounted(pmus: &Rc<PmuIndex<'_>>) -> Vec<String> {
     let all_groups = PlanRequest {
         groups: vec!["all".to_owned()],
         tick_ns: 1_000_000,
         window_ns: 10_000_000,
         ..PlanRequest::default()
     };
-    let resolver = Resolver::for_whole_machine(machine, catalog);
-    let mut lines: Vec<String> =
-        resolver.pmu_words().filter_map(|words| offline_readers(machine, words, "")).collect();
-    lines.extend(plan(machine, catalog, &all_groups).map(|plan| plan.warnings).unwrap_or_default());
+    let offline = |words: &PmuWords<'_>| offline_readers(pmus.machine, *words, "");
+    let mut lines: Vec<String> = pmus.all_pmus().iter().filter_map(offline).collect();
+    lines.extend(plan_on(pmus, &all_groups).map(|plan| plan.warnings).unwrap_or_default());
     let mut seen = BTreeSet::new();
     lines.retain(|line| seen.insert(line.clone()));
     lines
@@ -45,12 +45,13 @@ pub fn find_uncounted(machine: &Machine, catalog: &Catalog) -> Vec<String> {
 impl<'a> Resolver<'a> {
     /// The uncore PMUs with events of which no group opens one.
     fn by_name_only(&self) -> impl Iterator<Item = PmuWords<'a>> + use<'a> {
-        self.pmu_words().filter(|words| {
+        let pmus = Rc::clone(&self.pmus);
+        self.pmu_words().filter(move |words| {
             words.pmu.cpumask.is_some()
                 && words.pmu.statistics.is_none()
                 && words.family.is_none_or(|family| family.kind == PmuKind::Uncore)
                 && words.all_events().next().is_some()
-                && !Group::ALL.iter().any(|(group, _)| words.has_group_events(*group))
+                && !Group::ALL.iter().any(|(group, _)| pmus.has_group_events(*words, *group))
         })
     }
 

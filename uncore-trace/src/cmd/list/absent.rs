@@ -1,14 +1,14 @@
 //! PMUs that are missing here: those that this kind of machine has but this one does not show,
 //! according to the driver checks of `doctor`, and the other families of the catalog.
 
+use std::rc::Rc;
+
 use serde::Serialize;
 
 use super::{View, cell_text};
-use crate::catalog::Catalog;
 use crate::catalog::group::Group;
-use crate::catalog::pmu_words::PmuWords;
-use crate::discover::Machine;
 use crate::doctor;
+use crate::plan::pmus::PmuIndex;
 use crate::table::{ColumnFit, TextTable};
 use crate::text::wrapped;
 
@@ -28,21 +28,16 @@ pub(super) struct Row {
 }
 
 /// The missing PMUs, or the reason why they are not known. Then the families without a PMU here.
-pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let findings =
-        doctor::absent_drivers(&doctor::ExaminedMachine::at_root(&machine.root)).into_iter();
-    let drivers = findings.map(|finding| Row {
+pub(super) fn rows(pmus: &Rc<PmuIndex<'_>>) -> Vec<Row> {
+    let examined = doctor::ExaminedMachine::at_root(&pmus.machine().root);
+    let drivers = doctor::absent_drivers(&examined, pmus).into_iter().map(|finding| Row {
         family: None,
         group: None,
         why: finding.what,
         mend: finding.mend.into_iter().next(),
     });
-    let is_here = |family: &str| {
-        let mut words = machine.pmus.iter().map(|pmu| PmuWords::new(catalog, pmu));
-        words
-            .any(|words| words.family.is_some_and(|catalog_family| catalog_family.family == family))
-    };
-    let families = catalog.families.iter().filter(|family| !is_here(&family.family));
+    let is_here = |family: &str| !pmus.family_pmus(family).is_empty();
+    let families = pmus.catalog().families.iter().filter(|family| !is_here(&family.family));
     let families = families.map(|family| Row {
         family: Some(family.family.clone()),
         group: Some(family.group),

@@ -2,17 +2,16 @@
 //! and its device files with who has them open.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use serde::{Serialize, Serializer};
 
 use super::holders::{FileHolder, HeldFiles, read_assignments};
 use super::{View, cell_text};
-use crate::catalog::Catalog;
-use crate::catalog::pmu_words::PmuWords;
-use crate::discover::Machine;
 use crate::discover::nodes::{DeviceDrivers, DeviceNode, DeviceNumber};
 use crate::discover::pci::{PciAddress, PciFunction};
 use crate::plan::device::{counted_with, find_position, select_subset};
+use crate::plan::pmus::PmuIndex;
 use crate::table::{ColumnFit, TextTable};
 use crate::text::{list_few, printable, wrapped};
 
@@ -86,7 +85,8 @@ impl Serialize for Class {
 }
 
 /// The devices in the order of their addresses.
-pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
+pub(super) fn rows(pmus: &Rc<PmuIndex<'_>>) -> Vec<Row> {
+    let machine = pmus.machine();
     let functions = machine.devices.pci.iter().filter(|function| !function.is_bridge());
     let nodes = DeviceDrivers::read(&machine.root).device_files(&machine.root);
     let held = HeldFiles::read(machine, &nodes.keys().copied().collect());
@@ -110,15 +110,15 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
         Row {
             files: files(function),
             pods: pods.into_iter().collect(),
-            ..device_row(machine, catalog, function)
+            ..device_row(pmus, function)
         }
     });
     rows.collect()
 }
 
-fn device_row(machine: &Machine, catalog: &Catalog, function: &PciFunction) -> Row {
-    let counted = machine.pmus.iter().filter_map(|pmu| {
-        let words = PmuWords::new(catalog, pmu);
+fn device_row(pmus: &PmuIndex<'_>, function: &PciFunction) -> Row {
+    let machine = pmus.machine();
+    let counted = pmus.all_pmus().iter().filter_map(|&words| {
         // Those that groups open: an SMMU has a PMU for each of its parts.
         let rule = words.family.filter(|family| !family.opens.is_empty())?.ports.as_ref()?;
         let port_above = find_position(machine, words, function)?;
@@ -127,7 +127,7 @@ fn device_row(machine: &Machine, catalog: &Catalog, function: &PciFunction) -> R
         let alone = (rule.picks_device(&counted_part.terms) || companions.is_empty())
             && !port_above.any_of_die;
         Some(CountingPmu {
-            pmu: pmu.name.clone(),
+            pmu: words.pmu.name.clone(),
             part: counted_part.describe_subset(),
             shared: !alone,
         })

@@ -1,14 +1,14 @@
 //! The events of each kind of PMU.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use serde::Serialize;
 
 use super::{View, cell_text};
-use crate::catalog::Catalog;
-use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::source::Cause;
-use crate::discover::{Machine, name};
+use crate::discover::name;
+use crate::plan::pmus::PmuIndex;
 use crate::table::{ColumnFit, TextTable};
 use crate::text::wrapped;
 use crate::units;
@@ -36,11 +36,14 @@ pub(super) struct Row {
 }
 
 /// Every event, once for all instances of its PMU.
-pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let mut seen = BTreeSet::new();
+pub(super) fn rows(pmus: &Rc<PmuIndex<'_>>) -> Vec<Row> {
+    let (mut seen, mut vocabularies) = (BTreeSet::new(), BTreeSet::new());
     let mut rows = Vec::new();
-    for pmu in &machine.pmus {
-        let words = PmuWords::new(catalog, pmu);
+    for &words in pmus.all_pmus() {
+        if !vocabularies.insert(pmus.vocabulary_of(words)) {
+            continue;
+        }
+        let pmu = words.pmu;
         let driver_events = words.all_events().map(|event| (event, false));
         for (event, vendor) in driver_events.chain(words.vendor_events().map(|event| (event, true)))
         {

@@ -3,15 +3,16 @@
 //! The rows are made by planning each group, so the list agrees with a recording.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use serde::Serialize;
 
 use super::{View, cell_text};
-use crate::catalog::Catalog;
 use crate::catalog::group::Group;
-use crate::discover::{Machine, name};
+use crate::discover::name;
+use crate::plan::pmus::PmuIndex;
 use crate::plan::traffic::AUTO;
-use crate::plan::{PlanRequest, plan};
+use crate::plan::{PlanRequest, plan_on};
 use crate::table::{ColumnFit, TextTable};
 use crate::text::{list_few, printable, wrapped};
 
@@ -30,7 +31,7 @@ pub(super) struct Row {
 }
 
 /// `auto`, then every group, also those that open nothing here.
-pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
+pub(super) fn rows(pmus: &Rc<PmuIndex<'_>>) -> Vec<Row> {
     let groups = [AUTO].into_iter().chain(Group::ALL.iter().map(|(_, name)| *name));
     let rows = groups.map(|group| {
         let request = PlanRequest {
@@ -39,7 +40,7 @@ pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
             window_ns: 10_000_000,
             ..PlanRequest::default()
         };
-        let (counters, notes) = match plan(machine, catalog, &request) {
+        let (counters, notes) = match plan_on(pmus, &request) {
             Ok(plan) => (plan.counters, plan.notes),
             Err(error) => (Vec::new(), vec![format!("{error:#}")]),
         };

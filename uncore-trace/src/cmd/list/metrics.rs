@@ -1,13 +1,13 @@
 //! The metrics of the catalog, and whether each can be computed here.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use serde::Serialize;
 
 use super::{View, cell_text};
-use crate::catalog::Catalog;
-use crate::discover::Machine;
-use crate::plan::device::Narrowing;
+use crate::plan::measure::ResolvedMetric;
+use crate::plan::pmus::PmuIndex;
 use crate::plan::resolve::Resolver;
 use crate::table::{ColumnFit, TextTable};
 use crate::text::wrapped;
@@ -33,17 +33,18 @@ pub(super) struct Row {
 }
 
 /// Every metric; those of PMUs that are here come first.
-pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
-    let mut resolver = Resolver::new(machine, catalog, Narrowing::whole_machine(machine));
+pub(super) fn rows(pmus: &Rc<PmuIndex<'_>>) -> Vec<Row> {
+    let mut resolver = Resolver::for_whole_machine(pmus);
     let mut rows: Vec<Row> = Vec::new();
     for (family, metric) in resolver.all_metrics() {
-        let measured = resolver.resolve_metric(family, metric);
-        let pmus =
-            measured.iter().filter(|candidate| candidate.missing_inputs().is_empty()).count();
+        let measured = resolver.resolve_by_vocabulary(family, metric);
+        let is_whole =
+            |(metric, _): &&(ResolvedMetric<'_>, usize)| metric.missing_inputs().is_empty();
+        let pmus = measured.iter().filter(is_whole).map(|(_, count)| count).sum();
         let missing: BTreeSet<_> = match pmus {
             0 => measured
                 .iter()
-                .flat_map(|candidate| candidate.missing_inputs())
+                .flat_map(|(candidate, _)| candidate.missing_inputs())
                 .map(str::to_owned)
                 .collect(),
             _ => BTreeSet::new(),

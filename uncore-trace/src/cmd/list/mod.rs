@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
+use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -15,6 +16,7 @@ use super::heading::{COUNT, PRINT};
 use super::root::RootArg;
 use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
+use crate::plan::pmus::PmuIndex;
 use crate::plan::uncounted::find_uncounted;
 use crate::terminal;
 use crate::text::{printable, wrapped};
@@ -63,11 +65,11 @@ macro_rules! parts {
         }
 
         impl List {
-            fn new(machine: &Machine, catalog: &Catalog, what: What) -> Self {
+            fn new(pmus: &Rc<PmuIndex<'_>>, what: What) -> Self {
                 let wanted = |part| what == What::All || what == part;
                 Self {
-                    $($module: wanted(What::$name).then(|| $module::rows(machine, catalog)),)*
-                    problems: problems(machine, catalog),
+                    $($module: wanted(What::$name).then(|| $module::rows(pmus)),)*
+                    problems: problems(pmus),
                 }
             }
 
@@ -162,7 +164,8 @@ pub fn render_list(
     selection: What,
     form: ListForm,
 ) -> Result<String> {
-    let selected_list = List::new(machine, catalog, selection);
+    let pmus = Rc::new(PmuIndex::new(machine, catalog));
+    let selected_list = List::new(&pmus, selection);
     let view = match form {
         ListForm::Text(view) => view,
         ListForm::Json => {
@@ -171,10 +174,10 @@ pub fn render_list(
         }
     };
     let text = selected_list.render_parts(view);
-    if selection != What::All {
+    let Some(groups) = selected_list.groups.as_deref().filter(|_| selection == What::All) else {
         return Ok(text);
-    }
-    Ok(format!("{}\n{text}", summary::summary_text(machine, catalog, view.width)))
+    };
+    Ok(format!("{}\n{text}", summary::groups_summary(&pmus, groups, view.width)))
 }
 
 /// The names that an option of `record`, `stat` and `top` takes on a machine.
@@ -194,27 +197,28 @@ pub fn option_names(
     catalog: &Catalog,
     name_kind: OptionNames,
 ) -> BTreeSet<String> {
+    let pmus = Rc::new(PmuIndex::new(machine, catalog));
     match name_kind {
         OptionNames::Groups => {
-            let rows = groups::rows(machine, catalog);
+            let rows = groups::rows(&pmus);
             let open_groups = rows.iter().filter(|row| row.counters > 0);
             open_groups.map(|row| row.group.to_string()).chain(["all".to_owned()]).collect()
         }
         OptionNames::Metrics => {
-            let rows = metrics::rows(machine, catalog);
+            let rows = metrics::rows(&pmus);
             rows.iter().filter_map(metrics::Row::computed_name).map(str::to_owned).collect()
         }
-        OptionNames::Events => {
-            events::rows(machine, catalog).iter().map(events::Row::option_name).collect()
-        }
+        OptionNames::Events => events::rows(&pmus).iter().map(events::Row::option_name).collect(),
     }
 }
 
-fn problems(machine: &Machine, catalog: &Catalog) -> Vec<String> {
-    let mut problems = machine.problems.clone();
-    problems.extend(find_uncounted(machine, catalog));
-    for pmu in &machine.pmus {
-        if let (Some(family), Some(identifier)) = (catalog.find_impostor(pmu), &pmu.identifier) {
+fn problems(pmus: &Rc<PmuIndex<'_>>) -> Vec<String> {
+    let mut problems = pmus.machine().problems.clone();
+    problems.extend(find_uncounted(pmus));
+    for words in pmus.all_pmus().iter().filter(|words| words.family.is_none()) {
+        let pmu = words.pmu;
+        let impostor = pmus.catalog().find_impostor(pmu);
+        if let (Some(family), Some(identifier)) = (impostor, &pmu.identifier) {
             problems.push(format!(
                 "{}: its identifier {} is not that of {}: the kernel's driver may be older than \
                  the hardware, groups leave it out",

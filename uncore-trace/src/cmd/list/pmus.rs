@@ -1,13 +1,15 @@
 //! The PMUs of a machine, and what the catalog says about each.
 
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use serde::Serialize;
 
 use super::{View, cell_text};
-use crate::catalog::Catalog;
 use crate::catalog::group::Group;
-use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::scope::PmuScope;
-use crate::discover::{CpuList, Machine, Pmu};
+use crate::discover::{CpuList, Pmu};
+use crate::plan::pmus::PmuIndex;
 use crate::table::{ColumnFit, TextTable};
 
 /// One PMU.
@@ -30,17 +32,20 @@ pub(super) struct Row {
 }
 
 /// The PMUs in the machine's order, without the devices that a group leaves out.
-pub(super) fn rows(machine: &Machine, catalog: &Catalog) -> Vec<Row> {
+pub(super) fn rows(pmus: &Rc<PmuIndex<'_>>) -> Vec<Row> {
     let counts_again =
         |pmu: &&Pmu| pmu.statistics.as_ref().is_some_and(|statistics| statistics.counts_again);
-    let rows = machine.pmus.iter().filter(|pmu| !counts_again(pmu)).map(|pmu| {
-        let words = PmuWords::new(catalog, pmu);
+    let mut event_counts = HashMap::new();
+    let rows = pmus.all_pmus().iter().filter(|words| !counts_again(&words.pmu)).map(|&words| {
+        let pmu = words.pmu;
+        let count_events = || words.all_events().count();
+        let vocabulary = pmus.vocabulary_of(words);
         Row {
             name: pmu.name.clone(),
             attr_type: pmu.statistics.is_none().then_some(pmu.attr_type),
             cpumask: pmu.cpumask.clone(),
             per_cpu: words.is_per_cpu(),
-            events: words.all_events().count(),
+            events: *event_counts.entry(vocabulary).or_insert_with(count_events),
             family: words.family.map(|family| family.family.clone()),
             group: words.family.map(|family| family.group),
             scope: words.family.and_then(|family| family.scope),

@@ -1,11 +1,13 @@
 //! What can be counted on a machine and how to begin, in six lines: the beginning of `list` and
 //! `doctor`.
 
+use std::rc::Rc;
+
 use super::groups;
 use crate::catalog::Catalog;
 use crate::catalog::group::Group;
-use crate::catalog::kernels;
 use crate::discover::Machine;
+use crate::plan::pmus::PmuIndex;
 use crate::plan::resolve::Resolver;
 use crate::plan::traffic::AUTO;
 use crate::suggest::list_names;
@@ -23,11 +25,20 @@ const CONFIDENCE: [&str; 2] = [
 
 /// The lines, of at most `width` cells if there is a limit.
 pub fn summary_text(machine: &Machine, catalog: &Catalog, width: Option<usize>) -> String {
-    summary_lines(machine, catalog).iter().map(|line| wrapped("", line, width)).collect()
+    let pmus = Rc::new(PmuIndex::new(machine, catalog));
+    groups_summary(&pmus, &groups::rows(&pmus), width)
 }
 
-fn summary_lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {
-    let rows = groups::rows(machine, catalog);
+/// The same with the rows of all groups.
+pub(super) fn groups_summary(
+    pmus: &Rc<PmuIndex<'_>>,
+    rows: &[groups::Row],
+    width: Option<usize>,
+) -> String {
+    summary_lines(pmus, rows).iter().map(|line| wrapped("", line, width)).collect()
+}
+
+fn summary_lines(pmus: &Rc<PmuIndex<'_>>, rows: &[groups::Row]) -> Vec<String> {
     let open = rows.iter().filter(|row| row.counters > 0 && row.group != AUTO);
     let of_cpus = [Group::Core, Group::Host].map(Group::name);
     let (per_cpu, not_per_cpu): (Vec<_>, Vec<_>) =
@@ -35,7 +46,7 @@ fn summary_lines(machine: &Machine, catalog: &Catalog) -> Vec<String> {
     let (io, uncore): (Vec<_>, Vec<_>) =
         not_per_cpu.into_iter().partition(|row| row.group == Group::Io.name());
     let mut lines = vec![match uncore.as_slice() {
-        [] => explain_none(machine, catalog),
+        [] => explain_none(pmus),
         groups => fit_names("Uncore counters here: ", groups, pmu_names(groups)),
     }];
     // Events of the core PMU first: they are more useful than those of the kernel.
@@ -56,11 +67,11 @@ fn pmu_names<'a>(groups: &[&'a groups::Row]) -> Vec<&'a str> {
 }
 
 /// Why there are no uncore counters, if that is known.
-fn explain_none(machine: &Machine, catalog: &Catalog) -> String {
-    let hidden = machine.processor.as_ref().is_some_and(|cpu| cpu.hypervisor);
-    let gaps = kernels::gaps(machine, catalog);
+fn explain_none(pmus: &Rc<PmuIndex<'_>>) -> String {
+    let hidden = pmus.machine().processor.as_ref().is_some_and(|cpu| cpu.hypervisor);
+    let gaps = pmus.gaps();
     let is_unknown = gaps.first().is_some_and(|gap| gap.driver.is_some());
-    let by_name = || Resolver::for_whole_machine(machine, catalog).by_name_hint(None);
+    let by_name = || Resolver::for_whole_machine(pmus).by_name_hint(None);
     if let Some(by_name) = Some(()).filter(|()| !is_unknown).and_then(|()| by_name()) {
         // The example does not fit into the line.
         let (pmus, _) = by_name.split_once(", such as").unwrap_or((&by_name, ""));
