@@ -15,8 +15,7 @@ use anyhow::{Context as _, Result};
 use fastrand::Rng;
 use uncore_trace::assemble::{Setup, Sink, Timeline};
 use uncore_trace::attribute::{
-    self, Attributor, CoreSiblings, Effort, MIN_SHARE, MethodChoice, Methods, RecordingFacts,
-    order_counters,
+    self, Attributor, CoreSiblings, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
 };
 use uncore_trace::choice::MethodChoice;
 use uncore_trace::clock::Snapshot;

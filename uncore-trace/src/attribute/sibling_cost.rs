@@ -16,8 +16,8 @@
 //!
 //! Errors of rates are alike for a while and in all counters. So the variance of the cost is that of
 //! independent errors times their dispersion: how much more the costs of spans of [`SPAN_REVIEWS`]
-//! differ than independent errors would make them (McCullagh and Nelder, "Generalized Linear
-//! Models", 1989, 4.5). The cost is less by what chance explains of it.
+//! differ than independent errors would make them (Wedderburn 1974, "Quasi-Likelihood
+//! Functions"). The cost is less by what chance explains of it.
 
 use super::use_entry::UseEntry;
 
