@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use fastrand::Rng;
 use uncore_trace::assemble::{Setup, Sink, Timeline};
 use uncore_trace::attribute::{
-    self, Attributor, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
+    self, Attributor, CoreSiblings, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
 };
 use uncore_trace::choice::MethodChoice;
 use uncore_trace::clock::Snapshot;
@@ -432,6 +432,7 @@ fn record_machine(
         start_tick: START,
         clock,
         origin: &sink.origin,
+        siblings: &CoreSiblings::default(),
         threads: attribute::available_threads(),
     });
     let setup = Setup {

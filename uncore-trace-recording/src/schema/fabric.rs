@@ -21,6 +21,18 @@ use super::row_time::RowTime;
 /// `confidence` is the chance that a share is within this relative error of the truth.
 pub const RIGHT_WITHIN: f64 = 0.1;
 
+/// The part of a count that devices, firmware and the kernel are expected to move without an owner:
+/// the median, and the standard deviation of its logarithm. It is the prior of what is
+/// `unattributed`.
+pub const NOBODY_PART: (f64, f64) = (0.05, 1.0);
+
+/// How much of the part `unattributed` of a count owners may have caused: what it is more than one
+/// standard deviation above the median of [`NOBODY_PART`].
+pub fn part_of_somebody(unattributed: f64) -> f64 {
+    let (median, log_sd) = NOBODY_PART;
+    (unattributed - median * log_sd.exp()).max(0.0)
+}
+
 table! {
     "fabric", "each owner's share of each counter in each window", sorted by [], in order of "mono_ns", later ["cgroup_confidence", "processes", "job"];
     RowTime::Ends("mono_ns");

@@ -55,6 +55,9 @@ pub const LOSS_FIRST: &str = "uncore_trace.loss_first";
 pub const MARKS: &str = "uncore_trace.marks";
 /// JSON, see [`super::canary::CanarySummary`]: what the canary moved; absent without `--canary`.
 pub const CANARY: &str = "uncore_trace.canary";
+/// JSON list: what the counts say against the model by which they are divided, in plain words;
+/// absent if they say nothing.
+pub const MISFITS: &str = "uncore_trace.misfits";
 /// JSON, one object per CPU: how its time is divided over the owners.
 pub const CPU_TIME: &str = "uncore_trace.cpu_time";
 /// JSON: resources that the recorder used, `{"cpu_ns":..,"max_rss_bytes":..}`.
@@ -114,6 +117,19 @@ pub fn parse_json<T: DeserializeOwned>(
         serde_json::from_str(text).with_context(|| format!("the metadata {key} is damaged"))
     };
     pairs.get(key).map(parse).transpose()
+}
+
+/// Sets what the counts say against the model by which they are divided.
+///
+/// # Errors
+///
+/// It cannot be written as JSON.
+pub fn set_misfits(pairs: &mut BTreeMap<String, String>, misfits: &[String]) -> Result<()> {
+    pairs.remove(MISFITS);
+    if !misfits.is_empty() {
+        pairs.insert(MISFITS.to_owned(), serde_json::to_string(misfits)?);
+    }
+    Ok(())
 }
 
 /// The pairs in the form of the Parquet writer.

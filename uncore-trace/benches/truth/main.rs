@@ -21,7 +21,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use uncore_trace::attribute::{Attributor, Effort, Methods, RecordingFacts, order_counters};
+use uncore_trace::attribute::{
+    Attributor, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
+};
 use uncore_trace::choice::MethodChoice;
 use uncore_trace::clock::Snapshot;
 use uncore_trace::entries::{LogConsumer as _, LogEntry};
@@ -208,6 +210,7 @@ fn score_method(
         start_tick: start,
         clock,
         origin: &RecordingOrigin::from_metadata(&pairs),
+        siblings: &CoreSiblings::default(),
         threads: 1,
     });
     for tenant in 0..tenants {

@@ -230,6 +230,11 @@ impl Timeline {
         self.consumer.has_waiting_windows()
     }
 
+    /// What the counts say against the model by which they are divided, one line each.
+    pub fn misfits(&self) -> Vec<String> {
+        self.consumer.misfits()
+    }
+
     /// Paths of the cgroups that moved the most bytes of memory lately, the largest first.
     pub fn largest_cgroups(&mut self) -> Vec<Arc<str>> {
         self.consumer.largest_cgroups()

@@ -4,8 +4,10 @@
 use super::history::Histories;
 use super::learner::DividedCount;
 use super::method::Method;
+use super::misfit::Misfit;
 use super::predictor::Predictor;
 use super::share::Share;
+use super::sibling_cost::ContrastSums;
 use crate::entries::{Owner, Relief};
 
 /// What a method divides: the scaled count of a window, and the use of its CPUs and devices.
@@ -62,6 +64,17 @@ pub trait Attribution: std::fmt::Debug + Send {
     /// Its rates for a predictor, by slot, in any unit.
     fn rate_profile(&self, _predictor: Predictor) -> Option<Vec<f64>> {
         None
+    }
+
+    /// The residuals and contrasts of the ticks that it has learnt since the last call: what they
+    /// say of busy sibling threads ([`super::sibling_cost`]).
+    fn take_contrasts(&mut self) -> Option<ContrastSums> {
+        None
+    }
+
+    /// What the ticks say against the model by which it divides.
+    fn misfits(&self) -> Vec<Misfit> {
+        Vec::new()
     }
 
     /// Solves the rates from the ticks so far.

@@ -3,6 +3,7 @@
 //! State is kept for the windows that wait and for what the methods have learnt, so memory does not
 //! depend on the length of the log.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::cgroup_credit::CgroupCredit;
@@ -11,6 +12,7 @@ use super::counter::TrackedCounter;
 use super::facts::RecordingFacts;
 use super::learning::{LearnMoment, Learning, LearningSetup};
 use super::memory_links::find_memory_links;
+use super::misfit::Misfit;
 use super::owner_names::OwnerNames;
 use super::row_queue::{RowQueue, RowSource};
 use super::schedule::{LEARN_INTERVAL_NS, LearnSchedule};
@@ -25,6 +27,7 @@ use crate::entries::{
     CounterReading, Disorder, LogConsumer, LogEntry, MissingCount, MovedSum, Owner, RAN_GUEST,
     ROWS_AT_ONCE, Relief,
 };
+use crate::plan::Counter;
 use crate::schema::fabric;
 
 /// Makes `fabric` from the entries of a log.
@@ -52,6 +55,9 @@ pub struct Attributor {
     /// What is left out.
     relief: Relief,
 }
+
+/// Most counters that a note names.
+const NAMED_COUNTERS: usize = 4;
 
 /// Windows are so many times as long while the recorder is late, but not longer than the limit, ns.
 const LONGER: u64 = 10;
@@ -149,6 +155,25 @@ impl LogConsumer for Attributor {
         }
     }
 
+    fn misfits(&self) -> Vec<String> {
+        let mut links_by_misfit: BTreeMap<Misfit, BTreeSet<String>> = BTreeMap::new();
+        for track in self.tracks.iter().filter(|track| !track.counter.is_port()) {
+            for misfit in track.misfits() {
+                let Counter { pmu, event, .. } = &track.counter;
+                links_by_misfit.entry(misfit).or_default().insert(format!("{pmu}/{event}/"));
+            }
+        }
+        let note = |(misfit, names): (Misfit, BTreeSet<String>)| {
+            let more = names.len().saturating_sub(NAMED_COUNTERS);
+            let mut list = names.into_iter().take(NAMED_COUNTERS).collect::<Vec<_>>().join(", ");
+            if more > 0 {
+                list.extend([" and ", &more.to_string(), " more"]);
+            }
+            format!("{list}: {}; confidences are lower", misfit.text())
+        };
+        links_by_misfit.into_iter().map(note).collect()
+    }
+
     fn largest_cgroups(&mut self) -> Vec<Arc<str>> {
         let ids = self.credit.largest_cgroups().into_iter();
         ids.filter_map(|id| Some(Arc::from(&*self.names.cgroup_names(id)?.path))).collect()
@@ -158,8 +183,16 @@ impl LogConsumer for Attributor {
 impl Attributor {
     /// The state before the first entry.
     pub fn new(facts: &RecordingFacts<'_>) -> Self {
-        let &RecordingFacts { plan, counters, methods, start_tick, clock: wall, origin, threads } =
-            facts;
+        let &RecordingFacts {
+            plan,
+            counters,
+            methods,
+            start_tick,
+            clock: wall,
+            origin,
+            siblings,
+            threads,
+        } = facts;
         let tick_ns = plan.tick_ns;
         let clock = WindowClock { tick_ns, window_ns: plan.window_ns, start_tick };
         let (sets, set_of) = usage::distinct_cpu_sets(plan);
@@ -186,7 +219,7 @@ impl Attributor {
         Self {
             clock,
             index_of,
-            usage: CpuUsage::new(sets, &has_learners),
+            usage: CpuUsage::new(sets, &has_learners, siblings),
             switches: Switches::new(plan),
             moved: MovedSum::default(),
             learning: Learning::new(learning, &mut tracks),

@@ -10,11 +10,13 @@ use super::history::Histories;
 use super::learner::DividedCount;
 use super::method::Method;
 use super::methods::Methods;
+use super::misfit::Misfit;
 use super::owner_names::OwnerNames;
 use super::predictor::Predictor;
 use super::schedule::LearnSchedule;
 use super::series::{ReadingSeries, SeriesEnd, WindowClock};
 use super::share::Share;
+use super::sibling_cost::ContrastSums;
 use super::span::{Close, CountSpan, DividedWindow, WindowEnd};
 use crate::catalog::exact::ExactBy;
 use crate::count::Count;
@@ -343,6 +345,16 @@ impl TrackedCounter {
     /// The method's rates for a predictor.
     pub(super) fn rate_profile(&self, predictor: Predictor) -> Option<Vec<f64>> {
         self.method.rate_profile(predictor)
+    }
+
+    /// What its ticks say against the model of its method.
+    pub(super) fn misfits(&self) -> Vec<Misfit> {
+        self.method.misfits()
+    }
+
+    /// The method's residuals and contrasts since the last call.
+    pub(super) fn take_contrasts(&mut self) -> Option<ContrastSums> {
+        self.method.take_contrasts()
     }
 
     /// Has the method solve its rates from the ticks so far.

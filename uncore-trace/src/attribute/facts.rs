@@ -1,5 +1,6 @@
 //! What an attributor is told of a recording before its first entry.
 
+use super::core_siblings::CoreSiblings;
 use super::methods::Methods;
 use crate::clock::Snapshot;
 use crate::plan::Plan;
@@ -20,6 +21,8 @@ pub struct RecordingFacts<'a> {
     pub clock: Snapshot,
     /// Where the recording was made.
     pub origin: &'a RecordingOrigin,
+    /// The CPUs that share cores when the recording begins.
+    pub siblings: &'a CoreSiblings,
     /// Threads that learn and divide: [`super::live_threads`] or [`super::available_threads`].
     pub threads: usize,
 }

@@ -7,6 +7,7 @@
 //! ([`super::columns`]).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,10 +18,12 @@ use super::cgroups::cgroup_of_owner;
 use super::columns::{self, BASELINE, RateColumns, SHARED_NEAR};
 use super::port_confidence::PortConfidence;
 use super::predictor::Predictor;
+use super::sibling_cost::{ContrastSums, SiblingCost};
 use super::solve::SquareMatrix;
 use super::sums::{Design, UseRow, sum_by_slot};
 use super::symmetric::{RowBatch, SymmetricMatrix};
 use super::traffic_source::TrafficSource;
+use super::use_entry::UseEntry;
 use crate::entries::Owner;
 
 /// Forgetting factor of a source's use, per review of 100 ms: the memory is about 10 s.
@@ -48,17 +51,6 @@ pub(super) const LONG_BLOCK_LEN: u64 = 5;
 
 /// Number of long blocks before and after one from which its rates are corrected.
 const LONG_BLOCKS_AROUND: u64 = 4;
-
-/// The use of a source in a tick.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct UseEntry {
-    /// Number of the source.
-    pub source: u32,
-    /// The slot of its column.
-    pub slot: u16,
-    /// The amount.
-    pub amount: f32,
-}
 
 /// The state of a source.
 #[derive(Clone, Debug)]
@@ -146,7 +138,7 @@ impl Histories {
         is_complete: bool,
     ) {
         let Some(history) = &mut self.ports else { return };
-        history.push_amounts(tick, used.into_iter());
+        history.push_amounts(tick, used.into_iter().map(|(source, bytes)| (source, bytes, 0.0)));
         if !is_complete {
             history.mark_incomplete();
         }
@@ -264,6 +256,10 @@ pub struct History {
     total_use: f64,
     design: Design,
     blocks: VecDeque<Block>,
+    /// What a busy sibling thread costs, and the time beside one in the tick that comes next, ns of
+    /// each source of it.
+    sibling_cost: SiblingCost,
+    next_beside_busy: Vec<u64>,
     shared: Mutex<SharedSums>,
 }
 
@@ -327,6 +323,8 @@ impl History {
             total_use: 0.0,
             design: Design::default(),
             blocks: VecDeque::new(),
+            sibling_cost: SiblingCost::default(),
+            next_beside_busy: Vec::new(),
             shared: Mutex::default(),
         }
     }
@@ -387,7 +385,12 @@ impl History {
         let states = &self.source_states;
         let make_entry = |(source, amount): (TrafficSource, f64)| {
             let state = states.get(&source).filter(|_| amount > 0.0)?;
-            Some(UseEntry { source: state.number, slot: state.slot, amount: amount as f32 })
+            Some(UseEntry {
+                source: state.number,
+                slot: state.slot,
+                amount: amount as f32,
+                beside_busy: 0.0,
+            })
         };
         let row: Box<[UseEntry]> = use_by_source.filter_map(make_entry).collect();
         let Some(index) = tick.checked_sub(self.first_tick).map(|offset| offset as usize) else {
@@ -416,18 +419,38 @@ impl History {
             Predictor::Time => (1.0 / self.tick_ns as f64, false),
             Predictor::Misses | Predictor::Ports => (1.0, true),
         };
-        let explains = |(candidate, _): &&(TrafficSource, u64)| {
-            explains_idle || candidate.owner != Owner::Idle
+        let beside_busy = std::mem::take(&mut self.next_beside_busy);
+        let beside_busy = beside_busy.into_iter().chain(iter::repeat(0));
+        let cost = self.sibling_cost.cost();
+        let amount = |(&(source, amount), beside_busy): (&(TrafficSource, u64), u64)| {
+            let beside_busy = beside_busy as f64 * unit;
+            let explains = explains_idle || source.owner != Owner::Idle;
+            explains.then_some((source, amount as f64 * unit - cost * beside_busy, beside_busy))
         };
-        let amount = |&(source, amount): &(TrafficSource, u64)| (source, amount as f64 * unit);
-        self.push_amounts(tick, use_by_source.iter().filter(explains).map(amount));
+        self.push_amounts(tick, use_by_source.iter().zip(beside_busy).filter_map(amount));
     }
 
-    /// Adds a tick: amounts by source, each source at most once.
+    /// Sets the time beside a busy sibling in the tick that comes next, ns of each source of it.
+    pub(super) fn set_beside_busy(&mut self, times: &[u64]) {
+        self.next_beside_busy.clear();
+        self.next_beside_busy.extend_from_slice(times);
+    }
+
+    /// Improves the cost of a busy sibling by what all counters have learnt of it.
+    pub(super) fn update_sibling_cost(&mut self, sums: impl Iterator<Item = ContrastSums>) {
+        self.sibling_cost.update_cost(sums);
+    }
+
+    /// What a busy sibling costs.
+    pub(super) const fn sibling_cost(&self) -> &SiblingCost {
+        &self.sibling_cost
+    }
+
+    /// Adds a tick: amounts, and those beside a busy sibling, by source, each source at most once.
     fn push_amounts(
         &mut self,
         tick: u64,
-        use_by_source: impl Iterator<Item = (TrafficSource, f64)>,
+        use_by_source: impl Iterator<Item = (TrafficSource, f64, f64)>,
     ) {
         if self.rows.is_empty() {
             (self.first_tick, self.review_end_tick) = (tick, tick);
@@ -437,8 +460,9 @@ impl History {
             self.rows.push_back(Box::default());
             self.rows_by_slot.push_back(sum_entries_by_slot(&[]));
         }
-        let positive = use_by_source.filter(|(_, amount)| *amount > 0.0);
-        let row = positive.map(|(source, amount)| self.record_use(tick, source, amount));
+        let positive = use_by_source.filter(|(_, amount, _)| *amount > 0.0);
+        let row = positive
+            .map(|(source, amount, beside)| self.record_use(tick, source, (amount, beside)));
         let row: Box<[UseEntry]> = row.collect();
         self.rows_by_slot.push_back(sum_entries_by_slot(&row));
         self.rows.push_back(row);
@@ -460,7 +484,12 @@ impl History {
         self.blind_ticks.get(index).is_some_and(|tick| ticks.contains(tick))
     }
 
-    fn record_use(&mut self, tick: u64, source: TrafficSource, amount: f64) -> UseEntry {
+    fn record_use(
+        &mut self,
+        tick: u64,
+        source: TrafficSource,
+        (amount, beside_busy): (f64, f64),
+    ) -> UseEntry {
         let (next_number, sources, columns) =
             (&mut self.next_source, &mut self.sources, &self.columns);
         let state = self.source_states.entry(source).or_insert_with(|| {
@@ -482,7 +511,12 @@ impl History {
         state.recent_use += amount;
         state.last_tick = tick;
         state.moments.add_tick(tick, amount);
-        UseEntry { source: state.number, slot: state.slot, amount: amount as f32 }
+        UseEntry {
+            source: state.number,
+            slot: state.slot,
+            amount: amount as f32,
+            beside_busy: beside_busy as f32,
+        }
     }
 
     /// Assigns columns to the sources with the largest use, and sums up the ticks since the last
@@ -502,6 +536,7 @@ impl History {
             (self.first_tick, self.last_tick()),
         ) {
             self.design.clear_slot(usize::from(slot));
+            self.sibling_cost.clear_slot(usize::from(slot));
             self.blocks
                 .iter_mut()
                 .for_each(|block| block.products.clear_row_and_column(usize::from(slot)));
@@ -524,6 +559,9 @@ impl History {
             }
             if has_moved {
                 self.rows_by_slot[index] = sum_entries_by_slot(&self.rows[index]);
+            }
+            if self.predictor == Predictor::Time {
+                self.sibling_cost.add_tick(&self.rows[index]);
             }
             let row = Arc::clone(&self.rows_by_slot[index]);
             let size = self.design.next_relative_size(&row);
@@ -693,7 +731,7 @@ impl History {
 /// The use by column, with the baseline, which is always there.
 fn sum_entries_by_slot(entries: &[UseEntry]) -> UseRow {
     let amounts = entries.iter().map(|entry| (entry.slot, f64::from(entry.amount)));
-    sum_by_slot(std::iter::once((BASELINE, 1.0)).chain(amounts))
+    sum_by_slot(iter::once((BASELINE, 1.0)).chain(amounts))
 }
 
 #[cfg(test)]

@@ -152,12 +152,16 @@ impl Learning {
 
     /// Gives the methods the use and the counts of the ticks since the last call.
     pub(super) fn count_ticks(&mut self, ticks: &[TickUse], tracks: &mut [TrackedCounter]) {
-        for TickUse { tick, times } in ticks {
+        for TickUse { tick, times, beside_busy } in ticks {
             // The misses of a tick are a part of its use, so witnesses are read before the use is
             // added, and the use is there when the counters get their counts of the tick.
             self.witnesses.take_tick(*tick, tracks);
-            for ((histories, times), set) in self.histories.iter_mut().zip(times).zip(&self.sets) {
+            let sets = self.histories.iter_mut().zip(times).zip(&self.sets).enumerate();
+            for (set_index, ((histories, times), set)) in sets {
                 let Some(histories) = histories else { continue };
+                if let Some(beside_busy) = beside_busy.get(set_index) {
+                    histories.time.set_beside_busy(beside_busy);
+                }
                 if times.iter().any(|(source, _)| self.guests.contains(&source.owner)) {
                     histories.push_blind(*tick, times);
                 } else {
@@ -241,6 +245,8 @@ impl Learning {
             workers::run_jobs(self.threads, &mut learners.collect::<Vec<_>>(), |track| {
                 track.learn_ticks(histories_now);
             });
+            let learners = tracks.iter_mut().filter(|track| track.learns && track.set == set);
+            histories.time.update_sibling_cost(learners.filter_map(TrackedCounter::take_contrasts));
             let learners = tracks.iter().filter(|track| track.learns && track.set == set);
             histories.finish_review(|predictor| {
                 learners.clone().filter_map(|track| track.rate_profile(predictor)).collect()

@@ -13,12 +13,25 @@
 //!
 //! - the uncertainty of the learnt rates: `g' C g`, with `C` the covariance of their logarithms and
 //!   `g` the gradient of `ln s`. It is large for owners that always run together, since only their
-//!   sum is known;
+//!   sum is known. `C` is as if errors were independent beyond the longest scale of the sums, so it
+//!   has the factor by which the autocorrelation of the residuals there makes a mean less sure, as
+//!   far as it is not the prior that says the rate ([`Learner::learnt_factor`]);
 //! - how rates differ just now: the variance of their deviations in this block;
 //! - `w (1 - p) / p`, with `p` the share's part of the count: errors of the whole count that are
 //!   given to one owner;
 //! - the variation of traffic around rate x use in the window: the part of the count's variance
 //!   that this owner's traffic and that of the others share;
+//! - `(u / 2(1 - u))^2`, with `u` the baseline's part of the count, times the part of the prior
+//!   variance of the baseline that the ticks have not removed: where they do not tell the baseline
+//!   from owners that never pause, owners caused between none and all of it;
+//! - `e^2 (1 - p) / p`, with `e` the part by which the baseline of a minute is more than nobody is
+//!   expected to move ([`crate::schema::fabric::part_of_somebody`]): it is somebody's, and anybody's
+//!   with the probability of its part;
+//! - what the residuals of the ticks say against the model
+//!   ([`super::learner::MisfitVariances`]): the variance of a change that all rates have in common,
+//!   times `(1 - p)^2`; the square of the part of the bytes that comes late, times `(1 - p) / p`;
+//!   and the variance with which rates change, times the part of the ticks in which the link is
+//!   full, for nothing tells of such a change then;
 //! - for misses, one over their number in the window;
 //! - for ports, the variance that the confidence of their own shares says;
 //! - for time, `(e / t)^2`, with `t` the owner's time in the window and `e` twice 15 us,
@@ -30,7 +43,8 @@
 //!
 //! Each has a factor ([`Weights`] and the constants after it). Of these only errors of the learnt
 //! rates last: the confidence of a cgroup's sum over a longer time is that of `g' C g` for the sum
-//! of all columns of the cgroup, so that errors between processes cancel, and [`LASTING_VARIANCE`].
+//! of all columns of the cgroup, so that errors between processes cancel, that of the baseline, that
+//! of late bytes, and [`LASTING_VARIANCE`].
 
 use super::attribution::{Attribution, CountedWindow};
 use super::columns;
@@ -38,10 +52,12 @@ use super::confidence::{variance_of, within_tenth};
 use super::history::{Histories, History};
 use super::learner::{DividedCount, Effort, Learner, Variance};
 use super::method::Method;
+use super::misfit::Misfit;
 use super::port_confidence::PortConfidence;
 use super::predictor::Predictor;
 use super::residency::{add_residency, residency_shares};
 use super::share::{Share, add_unattributed, confident_value};
+use super::sibling_cost::ContrastSums;
 use super::window_parts::{OwnerPart, WindowParts};
 use crate::entries::{Owner, Relief};
 
@@ -69,9 +85,6 @@ impl Weights {
     }
 }
 
-/// Factor for the variance of the learnt rates.
-const LEARNT_FACTOR: f64 = 3.0;
-
 /// Variance of the error of a sum over a longer time whose rates are known: the model is not exact.
 const LASTING_VARIANCE: f64 = 0.005;
 
@@ -86,6 +99,14 @@ const SHARED_FACTOR: f64 = 0.7;
 
 /// Shares below this fraction of the count are treated as if they had this fraction.
 const MIN_FRACTION: f64 = 0.01;
+
+/// The variance of the relative error of all shares if the part `unattributed` of the count is the
+/// baseline, and nothing says how much of it owners caused: of 0 to all of it, so the owners' shares
+/// are too small by up to `u / (1 - u)`, half of which is taken for the standard deviation.
+fn baseline_variance(unattributed: f64) -> f64 {
+    let part = unattributed.clamp(0.0, 1.0);
+    if part < 1.0 { (0.5 * part / (1.0 - part)).powi(2) } else { f64::INFINITY }
+}
 
 /// The rates of one counter.
 #[derive(Debug)]
@@ -165,6 +186,14 @@ impl Attribution for Regression {
         (asked_predictor == self.predictor).then(|| self.learner.rate_profile()).flatten()
     }
 
+    fn misfits(&self) -> Vec<Misfit> {
+        self.learner.misfits()
+    }
+
+    fn take_contrasts(&mut self) -> Option<ContrastSums> {
+        (self.predictor == Predictor::Time).then(|| self.learner.take_contrasts())
+    }
+
     fn divide_ticks(&mut self, histories: &Histories, begin_tick: u64, last_tick: u64) {
         let Some(history) = histories.history_of(self.predictor) else { return };
         self.learner.divide_counts(history, last_tick);
@@ -220,6 +249,11 @@ struct ShareVariances {
     edge: f64,
     /// Errors of the whole count.
     whole_count: f64,
+    /// The error of the baseline.
+    baseline: f64,
+    /// Errors that the model does not know of: those of a window, and those that last.
+    misfit: f64,
+    lasting_misfit: f64,
     /// Uncertainty of the rates of its group.
     group_rates: f64,
     /// Uncertainty of the use of its group over a longer time.
@@ -257,13 +291,25 @@ impl ShareVariances {
 
     /// The probability that the share is within 10 %.
     fn confidence(self) -> f64 {
-        let variance = self.rates + self.noise + self.use_error + self.edge + self.whole_count;
+        let variance = self.rates
+            + self.noise
+            + self.use_error
+            + self.edge
+            + self.whole_count
+            + self.baseline
+            + self.misfit;
         CALIBRATION * within_tenth(variance)
     }
 
     /// The probability that the sum of the shares of its group over a longer time is within 10 %.
     fn lasting(self) -> f64 {
-        within_tenth(LEARNT_FACTOR * self.group_rates + self.lasting + LASTING_VARIANCE)
+        within_tenth(
+            self.group_rates
+                + self.lasting
+                + self.baseline
+                + self.lasting_misfit
+                + LASTING_VARIANCE,
+        )
     }
 }
 
@@ -285,26 +331,30 @@ impl Regression {
         let port_confidence =
             window.histories.and_then(|histories| histories.port_confidence.get(&window.end_tick));
         let weights = Weights::for_predictor(self.predictor);
+        let misfit = self.learner.misfit_variances();
+        let attributed: f64 = window_parts.owners.iter().map(|owner_part| owner_part.value).sum();
+        let baseline = baseline_variance(1.0 - attributed / value) * misfit.unknown_baseline;
         let mut shares: Vec<Share> = Vec::with_capacity(window_parts.owners.len() + 1);
         for owner_part in &window_parts.owners {
             let (owner, fraction) = (owner_part.source.owner, owner_part.value / value);
             if fraction <= 0.0 || !fraction.is_finite() || owner == Owner::Unattributed {
                 continue;
             }
-            let Variance {
-                learnt,
-                momentary: momentary_variance,
-                group_learnt: group_variance,
-                ..
-            } = owner_part.variance;
+            let Variance { learnt, momentary, group_learnt, .. } = owner_part.variance;
             let noise_variance =
                 owner_part.noise * (1.0 - owner_part.noise / noise.max(1e-300)).max(0.0);
             let share = fraction.max(1e-9);
+            let others = (1.0 - share).max(0.0) / share.max(MIN_FRACTION);
+            let learnt_factor = self.learner.learnt_factor(usize::from(owner_part.slot));
             let uncertain = ShareVariances {
-                rates: LEARNT_FACTOR * learnt + weights.momentary * momentary_variance,
+                rates: learnt_factor * learnt + weights.momentary * (momentary + misfit.full_link),
                 noise: NOISE_FACTOR * noise_variance / (share * value).powi(2).max(1e-300),
-                whole_count: weights.whole_count * (1.0 - share).max(0.0) / share.max(MIN_FRACTION),
-                group_rates: group_variance,
+                whole_count: weights.whole_count * others,
+                baseline,
+                misfit: misfit.common * (1.0 - share).powi(2)
+                    + (misfit.late + misfit.of_somebody) * others,
+                lasting_misfit: misfit.late * others,
+                group_rates: learnt_factor * group_learnt,
                 ..ShareVariances::default()
             };
             let uncertain = uncertain.with_use_error(history, owner_part, port_confidence);
@@ -417,5 +467,20 @@ mod tests {
                 assert!(mean > 0.3, "{begin}: {mean}");
             }
         }
+    }
+
+    #[test]
+    fn nobody_is_sure_while_much_is_unattributed() {
+        let confidence = |unattributed: f64| {
+            ShareVariances {
+                baseline: baseline_variance(unattributed),
+                ..ShareVariances::default()
+            }
+            .confidence()
+        };
+        assert!(confidence(0.0) > 0.95 && confidence(0.05) > 0.9, "{}", confidence(0.05));
+        // A quarter: the owners' shares may be a third too small.
+        assert!((0.4..0.6).contains(&confidence(0.25)), "{}", confidence(0.25));
+        assert!(confidence(1.0) < 1e-9 && confidence(1.5) < 1e-9);
     }
 }

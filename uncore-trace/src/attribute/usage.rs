@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::core_siblings::CoreSiblings;
 use super::methods::Methods;
 use super::traffic_source::TrafficSource;
 use crate::discover::CpuList;
@@ -49,6 +50,55 @@ pub(super) struct TickUse {
     pub tick: u64,
     /// Time by source, sorted, ns, for each set of CPUs; empty if no method learns from the set.
     pub times: Vec<Vec<(TrafficSource, u64)>>,
+    /// The part of each of these times in which a sibling thread was busy.
+    pub beside_busy: Vec<Vec<u64>>,
+}
+
+/// The use of a source in the current tick, ns.
+#[derive(Clone, Copy, Debug, Default)]
+struct SourceTime {
+    all: u64,
+    beside_busy: u64,
+}
+
+/// The current tick of a CPU that has siblings.
+#[derive(Debug)]
+struct ThreadTick {
+    /// Positions of its siblings in [`CpuUsage::threads`].
+    siblings: Vec<usize>,
+    /// Whether it is far, for each set of CPUs; `None` if it is not in the set.
+    is_far: Vec<Option<bool>>,
+    /// Time by owner, without idle time, and the sum with it, ns.
+    busy_by_owner: Vec<(Owner, u64)>,
+    all: u64,
+}
+
+impl ThreadTick {
+    /// The part of the tick in which it was busy.
+    fn busy_fraction(&self) -> f64 {
+        let busy: u64 = self.busy_by_owner.iter().map(|(_, ns)| ns).sum();
+        if self.all > 0 { busy as f64 / self.all as f64 } else { 0.0 }
+    }
+}
+
+/// The CPUs that have siblings, in ascending order.
+fn thread_ticks(
+    siblings: &CoreSiblings,
+    sets: &[CpuSet],
+) -> (HashMap<u32, usize>, Vec<ThreadTick>) {
+    let position_by_cpu: HashMap<u32, usize> = siblings.cpus().zip(0..).collect();
+    let thread = |cpu: u32| ThreadTick {
+        siblings: siblings
+            .siblings_of(cpu)
+            .iter()
+            .filter_map(|sibling| position_by_cpu.get(sibling).copied())
+            .collect(),
+        is_far: sets.iter().map(|set| set.is_far(cpu)).collect(),
+        busy_by_owner: Vec::new(),
+        all: 0,
+    };
+    let threads = siblings.cpus().map(thread).collect();
+    (position_by_cpu, threads)
 }
 
 /// CPU time of the current tick and of the current window.
@@ -56,9 +106,12 @@ pub(super) struct TickUse {
 pub(super) struct CpuUsage {
     sets: Vec<CpuSet>,
     /// The current tick, for each set of CPUs; `None` if no method learns from the set.
-    tick: Vec<Option<HashMap<TrafficSource, u64>>>,
+    tick: Vec<Option<HashMap<TrafficSource, SourceTime>>>,
     ticks: Vec<TickUse>,
     by_cpu: BTreeMap<u32, HashMap<Owner, u64>>,
+    /// The CPUs that have siblings, and the position of each.
+    threads: Vec<ThreadTick>,
+    thread_by_cpu: HashMap<u32, usize>,
 }
 
 /// The distinct sets of CPUs that the plan's counters see, in the order of their first use, and for
@@ -96,14 +149,18 @@ pub(super) fn sets_with_learners(
 
 impl CpuUsage {
     /// An empty window. `learnt` says which sets methods learn from.
-    pub(super) fn new(sets: Vec<CpuSet>, learnt: &[bool]) -> Self {
+    pub(super) fn new(sets: Vec<CpuSet>, learnt: &[bool], siblings: &CoreSiblings) -> Self {
         let any = learnt.contains(&true);
+        let (thread_by_cpu, threads) =
+            if any { thread_ticks(siblings, &sets) } else { Default::default() };
         let tick = learnt.iter().map(|learnt| learnt.then(HashMap::new));
         Self {
             tick: if any { tick.collect() } else { Vec::new() },
             ticks: Vec::new(),
             by_cpu: BTreeMap::new(),
             sets,
+            threads,
+            thread_by_cpu,
         }
     }
 
@@ -113,11 +170,17 @@ impl CpuUsage {
         for &(owner, ns) in use_by_owner {
             *use_of.entry(owner).or_default() += ns;
         }
+        let position = self.thread_by_cpu.get(&cpu);
+        if let Some(thread) = position.and_then(|position| self.threads.get_mut(*position)) {
+            thread.all += use_by_owner.iter().map(|(_, ns)| ns).sum::<u64>();
+            let busy = use_by_owner.iter().filter(|(owner, _)| *owner != Owner::Idle);
+            thread.busy_by_owner.extend(busy);
+        }
         for (tick, set) in self.tick.iter_mut().zip(&self.sets) {
             let Some(tick) = tick else { continue };
             let Some(is_far) = set.is_far(cpu) else { continue };
             for &(owner, ns) in use_by_owner {
-                *tick.entry(TrafficSource { owner, is_far }).or_default() += ns;
+                tick.entry(TrafficSource { owner, is_far }).or_default().all += ns;
             }
         }
     }
@@ -127,12 +190,40 @@ impl CpuUsage {
         if self.tick.is_empty() {
             return;
         }
-        let times = self.tick.iter_mut().map(|set| {
-            let mut times: Vec<_> = set.iter_mut().flat_map(HashMap::drain).collect();
-            times.sort_unstable();
-            times
-        });
-        self.ticks.push(TickUse { tick, times: times.collect() });
+        self.add_beside_busy();
+        let (mut times, mut beside_busy) = (Vec::new(), Vec::new());
+        for set in &mut self.tick {
+            let mut uses: Vec<_> = set.iter_mut().flat_map(HashMap::drain).collect();
+            uses.sort_unstable_by_key(|(source, _)| *source);
+            times.push(uses.iter().map(|(source, time)| (*source, time.all)).collect());
+            beside_busy.push(uses.iter().map(|(_, time)| time.beside_busy).collect());
+        }
+        self.ticks.push(TickUse { tick, times, beside_busy });
+    }
+
+    /// Adds the time of the current tick beside a busy sibling. Who ran at the same moment is not
+    /// known within a tick: the time counts in the proportion in which the siblings were busy.
+    fn add_beside_busy(&mut self) {
+        for position in 0..self.threads.len() {
+            let thread = &self.threads[position];
+            let siblings = thread.siblings.iter().map(|sibling| &self.threads[*sibling]);
+            let busy: f64 = siblings.map(ThreadTick::busy_fraction).sum();
+            if busy <= 0.0 {
+                continue;
+            }
+            let fraction = busy / thread.siblings.len() as f64;
+            for (tick, is_far) in self.tick.iter_mut().zip(&thread.is_far) {
+                let (Some(tick), Some(is_far)) = (tick, *is_far) else { continue };
+                for &(owner, ns) in &thread.busy_by_owner {
+                    tick.entry(TrafficSource { owner, is_far }).or_default().beside_busy +=
+                        (ns as f64 * fraction) as u64;
+                }
+            }
+        }
+        for thread in &mut self.threads {
+            thread.busy_by_owner.clear();
+            thread.all = 0;
+        }
     }
 
     /// The ticks since the last call.
@@ -167,11 +258,36 @@ impl CpuUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discover::cpus::CpuLocation;
+
+    #[test]
+    fn time_beside_a_busy_sibling_is_known() {
+        // CPUs 0 and 1 share a core, and CPU 2 has one for itself.
+        let location = |core| CpuLocation { core: Some(core), ..CpuLocation::default() };
+        let locations = [(0, location(0)), (1, location(0)), (2, location(1))];
+        let siblings = CoreSiblings::from_locations(&locations.into_iter().collect());
+        let set = CpuSet { cpus: (0..3).collect(), far: CpuList::default() };
+        let mut usage = CpuUsage::new(vec![set], &[true], &siblings);
+        usage.add_use(0, &[(Owner::Irq(1), 1000)]);
+        usage.add_use(1, &[(Owner::Irq(2), 250), (Owner::Idle, 750)]);
+        usage.add_use(2, &[(Owner::Irq(1), 1000)]);
+        usage.end_tick(1);
+        // The sibling of CPU 0 is idle in the next tick.
+        usage.add_use(0, &[(Owner::Irq(1), 1000)]);
+        usage.end_tick(2);
+        let source = |number| TrafficSource { owner: Owner::Irq(number), is_far: false };
+        let idle = TrafficSource { owner: Owner::Idle, is_far: false };
+        let ticks = usage.take_ticks();
+        assert_eq!(ticks[0].times, [vec![(source(1), 2000), (source(2), 250), (idle, 750)]]);
+        assert_eq!(ticks[0].beside_busy, [[250, 250, 0]]);
+        assert_eq!(ticks[1].times, [vec![(source(1), 1000)]]);
+        assert_eq!(ticks[1].beside_busy, [[0]]);
+    }
 
     #[test]
     fn time_on_far_cpus_counts_for_less_and_on_others_for_nothing() {
         let set = CpuSet { cpus: (0..2).chain([4]).collect(), far: [4].into_iter().collect() };
-        let mut usage = CpuUsage::new(vec![set], &[true]);
+        let mut usage = CpuUsage::new(vec![set], &[true], &CoreSiblings::default());
         for cpu in [0, 1, 2, 4] {
             usage.add_use(cpu, &[(Owner::Irq(1), 100), (Owner::Idle, 300)]);
         }

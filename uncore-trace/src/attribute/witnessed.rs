@@ -21,9 +21,11 @@ use super::attribution::{Attribution, CountedWindow};
 use super::history::{Histories, History};
 use super::learner::Effort;
 use super::method::Method;
+use super::misfit::Misfit;
 use super::predictor::Predictor;
 use super::regression::Regression;
 use super::share::{Share, confident_value};
+use super::sibling_cost::ContrastSums;
 use crate::entries::Relief;
 
 /// The method, with what it has learnt about one counter.
@@ -136,6 +138,14 @@ impl Attribution for ByWitness {
         } else {
             self.witnessed.rate_profile(asked_predictor)
         }
+    }
+
+    fn misfits(&self) -> Vec<Misfit> {
+        self.witnessed.misfits()
+    }
+
+    fn take_contrasts(&mut self) -> Option<ContrastSums> {
+        self.timed.take_contrasts()
     }
 
     fn divide_ticks(&mut self, histories: &Histories, begin_tick: u64, last_tick: u64) {

@@ -12,6 +12,7 @@ use super::host::HostArgs;
 use super::output::{path, print};
 use super::page::save_page;
 use crate::cli::messages;
+use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;
 use crate::terminal::{self, cells, wrap_words};
 use crate::text::{printable, wrapped};
@@ -243,8 +244,17 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(note) = Incomplete::unnamed_cgroups(&recording)? {
         messages::print_message(&note);
     }
+    for misfit in recorded_misfits(&recording)? {
+        messages::print_message(&printable(&misfit));
+    }
     print(&text)?;
     Ok(0)
+}
+
+/// What the counts say against the model by which they were divided.
+fn recorded_misfits(recording: &Recording) -> Result<Vec<String>> {
+    let table = recording.open_table(&fabric::TABLE)?;
+    Ok(metadata::parse_json(table.metadata_pairs(), metadata::MISFITS)?.unwrap_or_default())
 }
 
 /// Writes the page for a browser; exit code 0.

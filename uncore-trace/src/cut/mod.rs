@@ -204,10 +204,11 @@ fn copy_parts(
 
 /// Metadata that differ in the new recording, or are not known for a part of the time, such as the
 /// recorder's own CPU time.
-const OF_THE_END: [&str; 9] = [
+const OF_THE_END: [&str; 10] = [
     metadata::LOSS,
     metadata::LOSS_FIRST,
     metadata::MARKS,
+    metadata::MISFITS,
     metadata::CPU_TIME,
     metadata::OWN,
     metadata::STOP_TICK,

@@ -49,6 +49,12 @@ pub trait LogConsumer: Debug {
     /// The missing counts of windows since the last call.
     fn take_missing(&mut self) -> Vec<MissingCount>;
 
+    /// What the counts say against the model by which they are divided, in plain words, one line
+    /// each.
+    fn misfits(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The steps of [`Relief`] that leave out something, least first.
     fn relief_steps(&self) -> Vec<Relief> {
         Vec::new()

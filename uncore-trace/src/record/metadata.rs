@@ -85,6 +85,7 @@ pub(super) fn at_end(
     end: &PartEnd,
 ) -> Result<()> {
     note_losses(pairs, &timeline.ledger)?;
+    metadata::set_misfits(pairs, &timeline.misfits())?;
     let recorder_use = RecorderUse {
         cpu_ns: own_cpu_ns() - end.own_cpu_ns,
         max_rss_bytes: max_rss_bytes(),

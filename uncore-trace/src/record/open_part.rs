@@ -14,7 +14,9 @@ use super::metadata::{self, PartEnd};
 use super::planned::{link_rows, plan_rows};
 use super::side_sources::SideSources;
 use crate::assemble::{Setup, Sink, Timeline};
-use crate::attribute::{self, Attributor, Effort, Methods, RecordingFacts, order_counters};
+use crate::attribute::{
+    self, Attributor, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
+};
 use crate::clock::{Snapshot, mono_ns};
 use crate::discover::Machine;
 use crate::entries::Relief;
@@ -168,6 +170,7 @@ impl Draft {
             start_tick,
             clock,
             origin: &sink.origin,
+            siblings: &CoreSiblings::from_locations(machine.cpus.cpu_locations()),
             threads: attribute::live_threads(),
         });
         let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);

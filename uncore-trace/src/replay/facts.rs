@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, HashSet};
 
 use anyhow::{Context as _, Result};
+use arrow::array::Int16Array;
 
 use super::{Overrides, metadata_number, recorded_method};
-use crate::attribute::{Methods, order_counters};
+use crate::attribute::{CoreSiblings, Methods, order_counters};
 use crate::clock::Snapshot;
+use crate::discover::cpus::CpuLocation;
 use crate::plan::{Plan, check_times};
+use crate::schema::columns::nullable_value;
 use crate::schema::origin::RecordingOrigin;
-use crate::schema::{columns, counters, fabric, metadata, runtime};
+use crate::schema::{columns, counters, cpus, fabric, metadata, runtime};
 use crate::tables::reader::Recording;
 
 /// The lag of a recording whose metadata do not have it, ns.
@@ -28,6 +31,8 @@ pub(super) struct RecordedFacts {
     pub start_tick: u64,
     /// The last tick; `None` if the recorder was killed.
     pub stop_tick: Option<u64>,
+    /// The CPUs that share cores.
+    pub siblings: CoreSiblings,
     /// Converts times to wall time.
     pub clock: Snapshot,
     /// Host, boot and cluster of the recording.
@@ -82,11 +87,38 @@ impl RecordedFacts {
             methods: Methods { choice: method, io, lag_ns, effort: overrides.effort, min_share },
             start_tick: first_tick(recording)?.unwrap_or(0) / tick_ns,
             stop_tick,
+            siblings: read_siblings(recording)?,
             clock,
             origin: RecordingOrigin::from_metadata(&pairs),
             pairs,
         })
     }
+}
+
+/// The CPUs that share cores, as the recorder knew them when it began: each possible CPU has a row
+/// then.
+fn read_siblings(recording: &Recording) -> Result<CoreSiblings> {
+    let mut locations = BTreeMap::new();
+    if recording.list_tables().iter().any(|table| table.name == cpus::TABLE.name) {
+        let names = ["cpu", "socket", "node", "core"];
+        for batch in recording.open_table(&cpus::TABLE)?.scan_columns(&names)? {
+            let batch = batch?;
+            let cpu = columns::i32_column(&batch, "cpu")?;
+            let socket: &Int16Array = columns::typed_column(&batch, "socket")?;
+            let node = columns::i32_column(&batch, "node")?;
+            let core = columns::i32_column(&batch, "core")?;
+            for row in 0..batch.num_rows() {
+                let location = CpuLocation {
+                    package: nullable_value(socket, row),
+                    node: nullable_value(node, row).map(|node| node as u32),
+                    core: nullable_value(core, row),
+                    ..CpuLocation::default()
+                };
+                locations.entry(cpu.value(row) as u32).or_insert(location);
+            }
+        }
+    }
+    Ok(CoreSiblings::from_locations(&locations))
 }
 
 /// Begin of the first tick, ns.

@@ -89,7 +89,7 @@ pub fn attribute(
     for def in recording.list_tables().into_iter().filter(|def| def.name != fabric::TABLE.name) {
         recording.open_table(def)?.require_sound()?;
     }
-    let facts = RecordedFacts::read_facts(recording, overrides)?;
+    let mut facts = RecordedFacts::read_facts(recording, overrides)?;
     if facts.methods.choice == MethodChoice::Misses && !facts.plan.has_misses() {
         bail!(
             "{} has no counts of misses: choose another --method, or record with --method misses",
@@ -97,9 +97,10 @@ pub fn attribute(
         );
     }
     let mut writer = Writer::create(target, create, &facts.pairs)?;
-    replay_entries(recording, &facts, &mut writer).with_context(|| {
+    let misfits = replay_entries(recording, &facts, &mut writer).with_context(|| {
         format!("cannot attribute {} again", recording.recording_path().display())
     })?;
+    metadata::set_misfits(&mut facts.pairs, &misfits)?;
     writer.finish(&facts.pairs)
 }
 
@@ -117,7 +118,12 @@ impl ReplayLog {
     }
 }
 
-fn replay_entries(recording: &Recording, facts: &RecordedFacts, writer: &mut Writer) -> Result<()> {
+/// Divides the counts, and returns what they say against the model.
+fn replay_entries(
+    recording: &Recording,
+    facts: &RecordedFacts,
+    writer: &mut Writer,
+) -> Result<Vec<String>> {
     let mut readings = StoredReadings::open_table(recording)?;
     let mut times = StoredTimes::open_tables(recording)?;
     let mut io = StoredIo::open_table(recording)?;
@@ -133,6 +139,7 @@ fn replay_entries(recording: &Recording, facts: &RecordedFacts, writer: &mut Wri
             start_tick: facts.start_tick,
             clock: facts.clock,
             origin: &facts.origin,
+            siblings: &facts.siblings,
             threads: crate::attribute::available_threads(),
         }),
         fabric: fabric::Builder::default(),
@@ -166,7 +173,8 @@ fn replay_entries(recording: &Recording, facts: &RecordedFacts, writer: &mut Wri
             }
         }
     }
-    writer.write(&fabric::TABLE, &log.fabric.finish())
+    writer.write(&fabric::TABLE, &log.fabric.finish())?;
+    Ok(log.attributor.misfits())
 }
 
 /// A number in the metadata.

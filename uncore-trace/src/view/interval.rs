@@ -29,6 +29,12 @@
 //!   `cgroup_confidence` is of those errors only that last: the estimated rate of the cgroup, which
 //!   is wrong for some time, and by which all counters of a socket are divided. Such errors add up.
 //!   Rows that lack it, as of older recordings, have their `confidence` instead.
+//!
+//!   A sum over a short span has the other errors too. They are what the half widths of the rows'
+//!   own confidences have beyond those of `cgroup_confidence`, as a difference of squares. Within
+//!   [`CORRELATION_NS`] they are added: a rate is corrected by the counts of this time, so its
+//!   errors are alike. Over more time they are added in squares. So the interval of one window is
+//!   that of `confidence`, and that of a long sum approaches that of `cgroup_confidence`.
 //! - In lines that divide cgroups (by process, by name): the program. Its rows have the confidence
 //!   `confidence`. Processes of one name in one line have one cause: if 200 of them live for 50 ms
 //!   each, all begin with the same prior. This is too wide if errors change from window to window.
@@ -55,6 +61,11 @@ use crate::schema::fabric::RIGHT_WITHIN;
 
 /// Probability that the true value is in the interval.
 const LEVEL: f64 = 0.9;
+
+/// For how long errors that do not last are alike, ns. A rate is corrected by the counts around it,
+/// with weights that fall by `exp(-t / 1 s)` on both sides (`attribute::learner::block_rates`), and
+/// the sum of such weights is that of 2 s.
+const CORRELATION_NS: f64 = 2e9;
 
 /// A 90 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -110,11 +121,55 @@ impl HalfWidths {
     }
 }
 
+/// The half widths of the rows with one cause of error.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct CauseWidths {
+    /// The sum of those of errors that last.
+    lasting: HalfWidths,
+    /// The sum of those of all errors.
+    all: HalfWidths,
+    /// Length of the windows in which there are rows, ns.
+    windows_ns: f64,
+    /// The end of the last of these windows.
+    last_end_ns: Option<i64>,
+}
+
+impl CauseWidths {
+    fn add_row(&mut self, lasting: HalfWidths, all: HalfWidths, (end_ns, length_ns): (i64, i64)) {
+        self.lasting.add(lasting);
+        self.all.add(all);
+        // The rows of a window are consecutive. If not, errors count as those of more time.
+        if self.last_end_ns.replace(end_ns) != Some(end_ns) {
+            self.windows_ns += length_ns as f64;
+        }
+    }
+
+    fn unite(&mut self, other: &Self) {
+        self.lasting.add(other.lasting);
+        self.all.add(other.all);
+        self.windows_ns += other.windows_ns;
+        self.last_end_ns = self.last_end_ns.max(other.last_end_ns);
+    }
+
+    /// The squares of the half widths of the sum.
+    fn squares(&self) -> HalfWidths {
+        let spans = (self.windows_ns / CORRELATION_NS).max(1.0);
+        let square = |lasting: f64, all: f64| {
+            let lasting_square = lasting * lasting;
+            lasting_square + (all * all - lasting_square).max(0.0) / spans
+        };
+        HalfWidths {
+            below: square(self.lasting.below, self.all.below),
+            above: square(self.lasting.above, self.all.above),
+        }
+    }
+}
+
 /// The uncertainty of the sum of one line: its half widths, by cause of error.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct LineUncertainty {
     /// For each cause: a cgroup or a program on a socket.
-    cause_widths: Vec<HalfWidths>,
+    cause_widths: Vec<CauseWidths>,
     /// Index of a cause in `cause_widths`.
     cause_index: HashMap<(Option<i16>, String), usize>,
     /// Sum over rows whose interval reaches 0.
@@ -131,7 +186,7 @@ impl LineUncertainty {
     /// The number of a cause of error.
     pub(super) fn cause_number(&mut self, socket: Option<i16>, name: &str) -> usize {
         *self.cause_index.entry((socket, name.to_owned())).or_insert_with(|| {
-            self.cause_widths.push(HalfWidths::default());
+            self.cause_widths.push(CauseWidths::default());
             self.cause_widths.len() - 1
         })
     }
@@ -145,36 +200,36 @@ impl LineUncertainty {
         }
         let value = share.value.max(0.0);
         let room_above = (share.total - value).max(0.0);
-        let (widths, is_known) = match (share.interval, relative_half_width(share.width_confidence))
-        {
-            (Some(Interval { low, high }), _) => {
-                let interval_widths = HalfWidths { below: value - low, above: high - value };
-                (
-                    HalfWidths {
-                        below: interval_widths.below.clamp(0.0, value),
-                        above: interval_widths.above.clamp(0.0, room_above),
-                    },
-                    true,
-                )
-            }
-            (None, Some(relative_width)) => {
+        let of_confidence = |confidence: Option<f32>| match relative_half_width(confidence) {
+            Some(relative_width) => {
                 let half_width = value * relative_width;
-                (
-                    HalfWidths { below: half_width.min(value), above: half_width.min(room_above) },
-                    relative_width < 1.0,
-                )
+                let widths =
+                    HalfWidths { below: half_width.min(value), above: half_width.min(room_above) };
+                (widths, relative_width < 1.0)
             }
-            (None, None) => (HalfWidths { below: value, above: room_above }, false),
+            None => (HalfWidths { below: value, above: room_above }, false),
         };
+        let (lasting, is_known) = match share.interval {
+            Some(Interval { low, high }) => {
+                let below = (value - low).clamp(0.0, value);
+                (HalfWidths { below, above: (high - value).clamp(0.0, room_above) }, true)
+            }
+            None => of_confidence(share.width_confidence),
+        };
+        let all = match (share.interval, share.confidence) {
+            (None, Some(_)) => of_confidence(share.confidence).0,
+            _ => lasting,
+        };
+        let (_, end_ns, length_ns) = share.window_key;
         match self.cause_widths.get_mut(cause).filter(|_| is_known) {
-            Some(sum) => sum.add(widths),
-            None => self.unknown_widths.add(widths),
+            Some(widths) => widths.add_row(lasting, all, (end_ns, length_ns)),
+            None => self.unknown_widths.add(lasting),
         }
     }
 
     /// Removes all rows, but keeps the numbers of the causes.
     pub(super) fn clear_rows(&mut self) {
-        self.cause_widths.fill(HalfWidths::default());
+        self.cause_widths.fill(CauseWidths::default());
         (self.unknown_widths, self.joined_squares) = (HalfWidths::default(), HalfWidths::default());
         (self.windows_total, self.last_window) = (0.0, None);
     }
@@ -194,7 +249,7 @@ impl LineUncertainty {
         ordered_causes.sort_by_key(|(_, position)| **position);
         for ((socket, name), position) in ordered_causes {
             let own_number = self.cause_number(*socket, name);
-            self.cause_widths[own_number].add(other_line.cause_widths[*position]);
+            self.cause_widths[own_number].unite(&other_line.cause_widths[*position]);
         }
         self.unknown_widths.add(other_line.unknown_widths);
         self.joined_squares.add(other_line.joined_squares);
@@ -216,10 +271,7 @@ impl LineUncertainty {
     fn sum_of_squares(&self) -> HalfWidths {
         let mut sum = self.joined_squares;
         for cause in &self.cause_widths {
-            sum.add(HalfWidths {
-                below: cause.below * cause.below,
-                above: cause.above * cause.above,
-            });
+            sum.add(cause.squares());
         }
         sum
     }
@@ -323,12 +375,42 @@ mod tests {
         let mut width = LineUncertainty::default();
         let cause = width.cause_number(None, "/a");
         for process in 0..20 {
-            let claim = UncertainShare::new((0, process % 2, 1), 5.0, 1000.0, Some(0.05));
+            // Windows of an hour.
+            let window = (0, process / 10, 3_600_000_000_000);
+            let claim = UncertainShare::new(window, 5.0, 1000.0, Some(0.05));
             width.add_row(cause, UncertainShare { width_confidence: Some(0.6), ..claim });
         }
         let Interval { low, high } = width.sum_interval(100.0, 2000.0);
         let far = 100.0 * 0.1 * 0.9_f64.atanh() / 0.6_f64.atanh();
-        assert!((100.0 - low - far).abs() < 1e-5 && (high - 100.0 - far).abs() < 1e-5, "{low}");
+        assert!((100.0 - low - far).abs() < 0.1, "{low}");
+        // What a row alone may be more is 3 times its value, and lasts for 2 s of two hours.
+        let alone = 100.0 * 0.1 * 0.9_f64.atanh() / 0.05_f64.atanh();
+        let far_above = (far * far + (alone * alone - far * far) / 3600.0).sqrt();
+        assert!((high - 100.0 - far_above).abs() < 0.1, "{high}");
+    }
+
+    #[test]
+    fn errors_that_do_not_last_count_in_short_sums_only() {
+        // Windows of 0.1 s, whose rows are less sure than their cgroup is.
+        let width_of = |windows: i64| {
+            let mut width = LineUncertainty::default();
+            let cause = width.cause_number(None, "/a");
+            for window in 1..=windows {
+                let key = (0, window * 100_000_000, 100_000_000);
+                let claim = UncertainShare::new(key, 10.0, 1000.0, Some(0.4));
+                width.add_row(cause, UncertainShare { width_confidence: Some(0.8), ..claim });
+            }
+            let value = 10.0 * windows as f64;
+            (value - width.sum_interval(value, 1e9).low) / value
+        };
+        let relative = |confidence: f64| 0.1 * 0.9_f64.atanh() / confidence.atanh();
+        let (momentary, lasting) = (relative(0.4), relative(0.8));
+        assert!((width_of(1) - momentary).abs() < 1e-5, "{}", width_of(1));
+        assert!((width_of(20) - momentary).abs() < 1e-5, "{}", width_of(20));
+        // Of 20 s there are ten independent parts.
+        let of_long =
+            (lasting * lasting + (momentary * momentary - lasting * lasting) / 10.0).sqrt();
+        assert!((width_of(200) - of_long).abs() < 1e-5, "{}", width_of(200));
     }
 
     #[test]

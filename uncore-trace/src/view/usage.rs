@@ -23,8 +23,9 @@ use super::sums::{CountedTime, HighestRate, MomentRate, ShareSum, Window};
 use super::tenants::DominantCgroup;
 use crate::clock::TimeSpan;
 use crate::schema::columns::nullable_value;
-use crate::schema::fabric;
+use crate::schema::fabric::{self, part_of_somebody};
 use crate::schema::link::Direction;
+use crate::schema::owner;
 use crate::tables::reader::Recording;
 
 /// What is asked of the table `fabric`.
@@ -108,6 +109,8 @@ pub struct UsageEvent {
     pub total: f64,
     /// Highest rate of windows that end at the same time, in the unit per second.
     pub highest: Option<f64>,
+    /// Sum of what is attributed to nobody; 0 if lines sum all owners.
+    pub unattributed: f64,
     /// Lines of the event, the largest value first.
     pub lines: Vec<ReportLine>,
     /// Rate of the windows that end at the current moment.
@@ -400,6 +403,7 @@ impl EventSummer {
                 counters: BTreeMap::new(),
                 total: 0.0,
                 highest: None,
+                unattributed: 0.0,
                 lines: Vec::new(),
                 rate: MomentRate::Absent,
             });
@@ -446,6 +450,8 @@ impl EventSummer {
                     .fold(0, |unknown_steps, line| unknown_steps | line.heat.unknown_steps);
                 event.lines.iter_mut().for_each(|line| line.heat.unknown_steps = unknown);
             }
+            let nobody = event.lines.iter().filter(|line| line.owner == owner::UNATTRIBUTED);
+            event.unattributed = nobody.map(|line| line.sum.value).sum();
             sort_by_value(&mut event.lines);
         }
         self.events
@@ -488,9 +494,21 @@ impl ReportLine {
 
     /// The 90 % interval; `None` if no row has a value or a confidence. If the line sums all owners
     /// it is the value itself.
+    ///
+    /// Any tenant may have caused what is unattributed beyond what nobody is expected to move, so a
+    /// tenant's upper end includes it.
     pub fn value_interval(&self, event: &UsageEvent) -> Option<Interval> {
         if self.is_divided {
-            return self.sum.interval_if_sure(event.total);
+            let interval = self.sum.interval_if_sure(event.total)?;
+            let is_tenant = [owner::TASK, owner::OTHER_TASKS].contains(&self.owner.as_str());
+            if !is_tenant || event.total <= 0.0 {
+                return Some(interval);
+            }
+            let of_somebody = part_of_somebody(event.unattributed / event.total) * event.total;
+            return Some(Interval {
+                high: (interval.high + of_somebody).min(event.total),
+                ..interval
+            });
         }
         self.known_value().map(|value| Interval { low: value, high: value })
     }

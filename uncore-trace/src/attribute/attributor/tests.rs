@@ -6,6 +6,7 @@ use arrow::array::AsArray as _;
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 
 use super::*;
+use crate::attribute::core_siblings::CoreSiblings;
 use crate::attribute::facts::order_counters;
 use crate::attribute::methods::Methods;
 use crate::choice::MethodChoice;
@@ -69,6 +70,7 @@ fn attributor_of(plan: &Plan, methods: Methods) -> Attributor {
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
+        siblings: &CoreSiblings::default(),
         threads: 1,
     })
 }

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::super::columns::BASELINE;
 use super::super::history::{History, LONG_BLOCK_LEN};
 use super::super::predictor::Predictor;
 use super::super::solve::{SquareMatrix, conjugate_gradient, dot_product};
@@ -71,6 +72,9 @@ const MIN_RATE_RATIO: f64 = 0.15;
 /// Largest number of iterations of the conjugate gradient method.
 const MAX_ITERATIONS: usize = 25;
 
+/// Largest information of a block on a rate, relative to that of its prior: sums of f32 have 24 bits.
+const MAX_INFORMATION: f64 = 1e6;
+
 /// The method has converged when the squared residual is this fraction of the first.
 const CONVERGED_RESIDUAL: f64 = 1e-5;
 
@@ -98,6 +102,11 @@ impl PriorScales {
     /// The scales before anything was learnt.
     pub(super) fn new(predictor: Predictor) -> Self {
         Self(STAGES.each_ref().map(|stage| stage.min_prior_sd(predictor)))
+    }
+
+    /// The prior variance of a rate around the learnt one.
+    pub(super) fn variance(&self) -> f64 {
+        self.0.iter().map(|sd| sd * sd).sum()
     }
 }
 
@@ -152,7 +161,7 @@ impl BlockRates {
         prior_scales: &PriorScales,
     ) -> Self {
         let rates = solution.rates.clone();
-        let momentary = prior_scales.0.iter().map(|spread| spread * spread).sum();
+        let momentary = prior_scales.variance();
         let variance =
             relative_variances(number, solution, &rates, &vec![momentary; rates.len()], history);
         // No block follows it whose slow rates are the same.
@@ -206,6 +215,34 @@ impl BlockRates {
         let (rates, momentary_variance) = correct_stage(2, &fast_rates);
         let variance = relative_variances(number, solution, &rates, &momentary_variance, history);
         Self { number, long_block: (long_number, slow_rates), rates, variance }
+    }
+}
+
+impl BlockRates {
+    /// By group of columns without the baseline: its expected part of the block, and the relative
+    /// correction of that. The processes of a group change together, and say nothing of others.
+    pub(super) fn group_corrections(
+        &self,
+        solution: &RateSolution,
+        history: &History,
+    ) -> Vec<(f64, f64)> {
+        let Some(block) = history.block(self.number) else { return Vec::new() };
+        let mut sums: Vec<(f64, f64)> = vec![(0.0, 0.0); solution.rates.len()];
+        for slot in solution.active_slots.iter().filter(|slot| **slot != usize::from(BASELINE)) {
+            let group = history.columns().group_slot(*slot);
+            let (Some(amount), Some(learnt), Some(rate), Some(sum)) = (
+                block.products.row(*slot).first(),
+                solution.rates.get(*slot),
+                self.rates.get(*slot),
+                sums.get_mut(group),
+            ) else {
+                continue;
+            };
+            sum.0 += f64::from(*amount) * learnt;
+            sum.1 += f64::from(*amount) * (rate - learnt);
+        }
+        let groups = sums.into_iter().filter(|(expected, _)| *expected > 0.0);
+        groups.map(|(expected, change)| (expected, change / expected)).collect()
     }
 }
 
@@ -292,7 +329,16 @@ impl CorrectionProblem<'_> {
         // Slots that came after the learnt rates have none.
         let rate_of_slot = |slot: usize| center_rates.get(slot).copied().unwrap_or(0.0);
         // In units of the prior standard deviation of each rate and of that of the errors.
-        let unit = (stage.autocorrelation_factor * tick_variance).sqrt();
+        // Where counts are explained exactly, more information than this cannot be solved in f32.
+        let largest_square = (0..n)
+            .map(|slot| {
+                f64::from(self.gram.data[slot * n + slot])
+                    * (*prior_scale * rate_of_slot(slot)).powi(2)
+            })
+            .fold(0.0, f64::max);
+        let unit = (stage.autocorrelation_factor * tick_variance)
+            .max(largest_square / MAX_INFORMATION)
+            .sqrt();
         let scale: Vec<f64> = (0..n).map(|slot| *prior_scale * rate_of_slot(slot) / unit).collect();
         let rates: Vec<f32> = (0..n).map(|slot| rate_of_slot(slot) as f32).collect();
         let expected = self.gram.multiply_vector(&rates).into_iter().map(f64::from);

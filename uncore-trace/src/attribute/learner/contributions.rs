@@ -1,7 +1,8 @@
 //! Counts divided by rates, summed over the ticks of a window.
 
 use super::super::columns::BASELINE;
-use super::super::history::{History, UseEntry};
+use super::super::history::History;
+use super::super::use_entry::UseEntry;
 use super::block_rates::{BlockRates, Variance};
 use super::observation::Observation;
 use crate::entries::Owner;

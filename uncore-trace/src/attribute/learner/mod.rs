@@ -25,6 +25,8 @@
 mod bend;
 mod block_rates;
 mod contributions;
+mod fit;
+mod limit;
 mod observation;
 mod posterior;
 
@@ -34,12 +36,18 @@ use self::bend::Bend;
 pub(super) use self::block_rates::Variance;
 use self::block_rates::{BlockCounts, BlockRates, PriorScales};
 pub(super) use self::contributions::{Contributions, DividedCount};
+use self::fit::ModelFit;
+use self::limit::LinkLimit;
 use self::observation::Observation;
 use self::posterior::RateSolution;
+use super::columns::BASELINE;
 use super::history::History;
+use super::misfit::Misfit;
 use super::predictor::Predictor;
+use super::sibling_cost::{ContrastFit, ContrastSums};
 use super::sums::{CountSums, add_row, expected_count};
 use crate::entries::Relief;
+use crate::schema::fabric::part_of_somebody;
 
 /// Nothing is learnt from a count over a longer time, ns: its use would have to be kept until it is
 /// read.
@@ -79,6 +87,21 @@ impl Effort {
             Self::Full => "full",
         }
     }
+}
+
+/// Variances of relative errors that the model does not know of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MisfitVariances {
+    /// Of a rate, because the link is full.
+    pub full_link: f64,
+    /// Of a count, because bytes come late.
+    pub late: f64,
+    /// Of all rates together.
+    pub common: f64,
+    /// Of a count, because more of it is the baseline than nobody is expected to move.
+    pub of_somebody: f64,
+    /// The part of the prior variance of the baseline that the ticks have not removed, 0 to 1.
+    pub unknown_baseline: f64,
 }
 
 /// The variance of a tick around what the rates of its block make expect, relative to the square of
@@ -158,6 +181,9 @@ pub(super) struct Learner {
     prior_scales: PriorScales,
     noise: Noise,
     bend: Bend,
+    limit: LinkLimit,
+    fit: ModelFit,
+    contrast_fit: ContrastFit,
     /// The rates of the block that was divided last.
     block_rates: Option<BlockRates>,
     /// Amounts that were divided since they were last taken.
@@ -196,6 +222,9 @@ impl Learner {
             prior_scales: PriorScales::new(predictor),
             noise: Noise::default(),
             bend: Bend::default(),
+            limit: LinkLimit::default(),
+            fit: ModelFit::default(),
+            contrast_fit: ContrastFit::default(),
             block_rates: None,
             contributions: Contributions::default(),
             divided_counts: None,
@@ -262,13 +291,23 @@ impl Learner {
             {
                 let ticks = (count_end - count_begin).max(1);
                 let column_count = self.solution.active_slots.len() as u64;
+                let mut straightened = self.bend.straighten_count(count, ticks);
                 if ticks == 1
                     && column_count > 0
                     && self.learnt_ticks > bend::TICKS_PER_COLUMN * column_count
                 {
-                    self.bend.add_tick(self.expected_count(row), count);
+                    let expected = self.expected_count(row);
+                    // Misses and bytes at ports are what was carried; only time asks for more.
+                    let demand = (self.predictor == Predictor::Time)
+                        .then(|| self.limit.add_tick(count, expected))
+                        .flatten();
+                    self.bend.add_tick(expected, demand.unwrap_or(count));
+                    straightened = demand.unwrap_or(straightened);
+                    self.fit.add_tick(expected, straightened - expected);
                 }
-                let straightened = self.bend.straighten_count(count, ticks);
+                if ticks == 1 && history.sibling_cost().is_observed() {
+                    self.observe_contrast(tick, straightened, row, history);
+                }
                 (straightened - std::mem::take(&mut self.assumed_count)).max(0.0)
             } else {
                 let expected = self.expected_count(row);
@@ -287,6 +326,23 @@ impl Learner {
             }
         }
         self.next_tick = history.review_end_tick();
+    }
+
+    /// Adds what a tick says of busy sibling threads, relative to the expected count.
+    fn observe_contrast(&mut self, tick: u64, count: f64, row: &[(u16, f32)], history: &History) {
+        let rates = &self.solution.rates;
+        if rates.is_empty() {
+            return;
+        }
+        let contrast = history.sibling_cost().contrast(history.tick_entries(tick), rates);
+        let size = history.relative_size(tick);
+        let residual = count - expected_count(rates, row);
+        self.contrast_fit.add_tick(residual / size, contrast / size);
+    }
+
+    /// What the ticks since the last call say of busy sibling threads.
+    pub(super) fn take_contrasts(&mut self) -> ContrastSums {
+        self.contrast_fit.take_sums()
     }
 
     /// Forgets what was learnt of slots that have a new column. Until the next solution, its rate
@@ -378,6 +434,7 @@ impl Learner {
         );
         if let Some(solution) = new_solution {
             self.solution = solution;
+            self.limit.note_new_rates();
             if !keeps_covariance {
                 self.covariance_at_ticks = self.learnt_ticks;
             }
@@ -425,14 +482,16 @@ impl Learner {
                 ),
                 previous => {
                     let counts_and_history = (&self.blocks, history);
-                    BlockRates::correct_learnt(
+                    let corrected = BlockRates::correct_learnt(
                         observation.last_tick,
                         &self.solution,
                         counts_and_history,
                         tick_variance,
                         &mut self.prior_scales,
                         previous,
-                    )
+                    );
+                    self.fit.add_block(&corrected.group_corrections(&self.solution, history));
+                    corrected
                 }
             };
             let mut amounts = self.divided_counts.is_some().then(Vec::new);
@@ -460,6 +519,48 @@ impl Learner {
         let needed_tick = self.oldest_needed_tick().min(self.next_tick);
         let needed = history.needed_block(needed_tick);
         while self.blocks.pop_front_if(|block| block.number < needed).is_some() {}
+    }
+
+    /// The part of the counts by which the baseline is more than nobody is expected to move. Misses
+    /// and bytes at ports have all that CPUs move, so what is left is not theirs.
+    fn part_of_somebody(&self) -> f64 {
+        match self.predictor {
+            Predictor::Time => part_of_somebody(self.solution.baseline_part),
+            Predictor::Misses | Predictor::Ports => 0.0,
+        }
+    }
+
+    /// How large the errors are that the model does not know of.
+    pub(super) fn misfit_variances(&self) -> MisfitVariances {
+        // Where a link is full, nothing tells how rates differ from those of other times.
+        let unknown_change: f64 = self.prior_scales.variance();
+        MisfitVariances {
+            full_link: self.limit.full_fraction() * unknown_change,
+            late: self.fit.late_part().powi(2),
+            common: self.fit.common_variance(),
+            of_somebody: self.part_of_somebody().powi(2),
+            unknown_baseline: self
+                .solution
+                .inflated_unknown_part(usize::from(BASELINE), self.fit.autocorrelation_factor()),
+        }
+    }
+
+    /// The factor for the variance of a learnt rate, because errors last longer than was thought.
+    pub(super) fn learnt_factor(&self, slot: usize) -> f64 {
+        self.solution.variance_factor(slot, self.fit.autocorrelation_factor())
+    }
+
+    /// What the ticks say against the model.
+    pub(super) fn misfits(&self) -> Vec<Misfit> {
+        [
+            (self.limit.is_reached(), Misfit::LinkFull),
+            (self.fit.change_together(), Misfit::ChangeTogether),
+            (self.fit.late_part() > 0.0, Misfit::LateBytes),
+            (self.part_of_somebody() > 0.0, Misfit::Unattributed),
+        ]
+        .into_iter()
+        .filter_map(|(is_found, misfit)| is_found.then_some(misfit))
+        .collect()
     }
 
     /// The amounts that were divided since the last call.

@@ -10,9 +10,7 @@ use super::super::predictor::Predictor;
 use super::super::solve::{CholeskyFactor, SquareMatrix, conjugate_gradient};
 use super::super::sums::{CountSums, DesignSums, SCALES};
 use super::super::symmetric::SymmetricMatrix;
-
-/// Expected fraction of the mean count that no owner causes.
-const BASELINE_FRACTION: f64 = 0.05;
+use crate::schema::fabric::NOBODY_PART;
 
 /// Expected rate of a far owner relative to a near one. Linux allocates a task's memory on its own
 /// node (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2).
@@ -45,7 +43,7 @@ const STEP_LIMITS: (usize, f64) = (60, 1e-4);
 /// Prior standard deviation of a log rate.
 fn prior_sd(predictor: Predictor, kind: ColumnKind) -> f64 {
     match (predictor, kind) {
-        (_, ColumnKind::Baseline) => 1.0,
+        (_, ColumnKind::Baseline) => NOBODY_PART.1,
         (Predictor::Time, ColumnKind::Group) => 1.6,
         (Predictor::Time, ColumnKind::Process) => 0.7,
         (Predictor::Misses, ColumnKind::Group) => 0.5,
@@ -77,6 +75,8 @@ pub(super) struct RateSolution {
     /// Residual variance of a tick by scale, as if errors were independent, relative to the
     /// square of what is expected of it.
     pub residual_variances: [f64; SCALES],
+    /// The part of the counts that is the baseline.
+    pub baseline_part: f64,
     /// Slots that have a column, ascending.
     pub active_slots: Vec<usize>,
     /// Posterior covariance of their log rates.
@@ -85,6 +85,26 @@ pub(super) struct RateSolution {
     pub renewed_slots: Vec<usize>,
     /// By slot: information on the log rate, `1 / (1 + posterior / prior variance)`; 0 if none.
     pub information: Vec<f64>,
+}
+
+impl RateSolution {
+    /// The posterior variance of a log rate as a part of its prior variance.
+    fn unknown_part(&self, slot: usize) -> f64 {
+        let information = self.information.get(slot).copied().unwrap_or(0.0);
+        if information > 0.0 { (1.0 / information - 1.0).clamp(0.0, 1.0) } else { 1.0 }
+    }
+
+    /// By how much the posterior variance of a log rate is larger if that of the errors is `factor`
+    /// times as large as was thought. What the prior says stays the same: where counts say nothing,
+    /// this is 1.
+    pub(super) fn variance_factor(&self, slot: usize, factor: f64) -> f64 {
+        factor / (1.0 + (factor - 1.0) * self.unknown_part(slot))
+    }
+
+    /// [`Self::unknown_part`] if the variance of the errors is `factor` times as large.
+    pub(super) fn inflated_unknown_part(&self, slot: usize, factor: f64) -> f64 {
+        self.unknown_part(slot) * self.variance_factor(slot, factor)
+    }
 }
 
 /// The posterior of the log rates, with the active slots numbered without gaps.
@@ -177,6 +197,7 @@ pub(super) fn solve_rates(
     Some(RateSolution {
         rates: all_rates,
         residual_variances,
+        baseline_part: rates.first().map_or(0.0, |baseline| baseline / mean),
         active_slots,
         covariance,
         renewed_slots: Vec::new(),
@@ -224,7 +245,7 @@ impl<'a> RatePosterior<'a> {
                 })
                 .collect()
         });
-        let baseline_prior_mean = (BASELINE_FRACTION * counts.sum / sums.ticks).ln();
+        let baseline_prior_mean = (NOBODY_PART.0 * counts.sum / sums.ticks).ln();
         Self {
             sums,
             counts,

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::super::attributor::Attributor;
+use super::super::core_siblings::CoreSiblings;
 use super::super::facts::{RecordingFacts, order_counters};
 use super::super::{Effort, Methods};
 use crate::choice::MethodChoice;
@@ -81,6 +82,7 @@ fn rows_of(
         start_tick: WINDOW,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
+        siblings: &CoreSiblings::default(),
         threads,
     });
     let mut fabric = fabric::Builder::default();

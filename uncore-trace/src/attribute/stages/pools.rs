@@ -89,7 +89,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::rc::Rc;
 
-    use crate::attribute::{Attributor, Effort, Methods, RecordingFacts, order_counters};
+    use crate::attribute::{
+        Attributor, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
+    };
     use crate::choice::MethodChoice;
     use crate::clock::Snapshot;
     use crate::entries::{
@@ -136,6 +138,7 @@ mod tests {
             start_tick: 10,
             clock: Snapshot { mono_ns: 0, wall_ns: 0 },
             origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
+            siblings: &CoreSiblings::default(),
             threads: 1,
         });
         let mut rows = fabric::Builder::default();

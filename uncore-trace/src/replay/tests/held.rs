@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::monitored::{Rows, made_again, rows};
 use super::*;
-use crate::attribute::Methods;
+use crate::attribute::{CoreSiblings, Methods};
 use crate::drain::Comm;
 use crate::entries::{CounterReading, CounterValue, DeviceHold, Owner, ReadingTrigger};
 use crate::schema::cgroups::CgroupNames;
@@ -53,6 +53,7 @@ fn live() -> Rows {
         start_tick: START as u64,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
+        siblings: &CoreSiblings::default(),
         threads: 1,
     });
     let mut fabric = fabric::Builder::default();

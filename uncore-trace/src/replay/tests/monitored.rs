@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 
 use super::*;
-use crate::attribute::Methods;
+use crate::attribute::{CoreSiblings, Methods};
 use crate::drain::Comm;
 use crate::entries::{CounterReading, CounterValue, Monitored, Owner, ReadingTrigger};
 use crate::schema::cgroups::CgroupNames;
@@ -66,6 +66,7 @@ fn live() -> Rows {
         start_tick: START as u64,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
+        siblings: &CoreSiblings::default(),
         threads: 1,
     });
     let mut fabric = fabric::Builder::default();

@@ -40,7 +40,7 @@ use super::links::Links;
 use super::span::SelectedTime;
 use super::tenants::common_grouping;
 use super::usage::UsageQuestion;
-use crate::schema::fabric;
+use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;
 use crate::text::printable;
 
@@ -113,6 +113,7 @@ pub fn write_page(
     });
     let wall_ns = about::clocks_at_begin(pairs).map(|clock| clock.wall_at(survey.start_ns));
     let event = plan.as_ref().and_then(|plan| most_counted(&survey, plan, &links));
+    let misfits: Vec<String> = metadata::parse_json(pairs, metadata::MISFITS)?.unwrap_or_default();
     let queries = sql::build_queries(recording, options.path, event);
     let data = PageData {
         survey: &survey,
@@ -134,6 +135,7 @@ pub fn write_page(
         data.write_json(json)?;
         json.write_key("facts")?.write_value(&about::recording_facts(pairs, plan.as_ref()))?;
         let notes = plan.iter().flat_map(|plan| plan.warnings.iter().chain(&plan.notes));
+        let notes = notes.chain(&misfits);
         json.write_key("notes")?
             .write_list(notes, |json, note| json.write_value(&printable(note)))?;
         json.write_key("counters")?;

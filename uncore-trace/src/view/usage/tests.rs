@@ -161,13 +161,15 @@ fn lines_of_whole_cgroups_have_the_confidence_of_the_cgroup() {
         let lines = lines.filter(|(name, _)| !["idle", "irq", "irq:nvme0q1"].contains(&&**name));
         lines.map(|(_, interval)| interval).collect::<Vec<_>>()
     };
-    let (narrow, wide) = (Some((0.9, 1.1)), Some((0.274, 1.726)));
+    // 10 % that last, and 73 % in each of one and a half times the 2 s in which errors are alike.
+    let (narrow, wide) = (Some((0.404, 1.596)), Some((0.274, 1.726)));
     assert_eq!(tasks(&newer, GroupBy::Cgroup), [narrow; 2]);
     assert_eq!(tasks(&newer, GroupBy::Pid), [wide; 2]);
     assert_eq!(tasks(&newer, GroupBy::Comm), [wide; 2]);
-    // The two cgroups have 2 and 1 of 3: 10 % of each, added in squares.
+    // The two cgroups have 2 and 1 of 3: 60 % of each, added in squares. The counters had no more
+    // than 4.
     for by in [GroupBy::Container, GroupBy::Owner, GroupBy::Device] {
-        assert_eq!(tasks(&newer, by), [Some((0.925, 1.075))], "{by:?}");
+        assert_eq!(tasks(&newer, by), [Some((0.556, 1.333))], "{by:?}");
     }
     assert_eq!(tasks(&older, GroupBy::Cgroup), [wide; 2]);
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::attribute::{Attributor, Effort, Methods, RecordingFacts, order_counters};
+use crate::attribute::{Attributor, CoreSiblings, Effort, Methods, RecordingFacts, order_counters};
 use crate::choice::MethodChoice;
 use crate::clock::Snapshot;
 use crate::drain::Comm;
@@ -58,6 +58,7 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
         start_tick: 0,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
+        siblings: &CoreSiblings::default(),
         threads: 1,
     });
     assert!(attributor.needs_ticks());

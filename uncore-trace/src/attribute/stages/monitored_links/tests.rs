@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::attribute::{Attributor, Methods, RecordingFacts, order_counters};
+use crate::attribute::{Attributor, CoreSiblings, Methods, RecordingFacts, order_counters};
 use crate::choice::MethodChoice;
 use crate::clock::Snapshot;
 use crate::drain::Comm;
@@ -129,6 +129,7 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
+        siblings: &CoreSiblings::default(),
         threads: 1,
     });
     let mut rows = fabric::Builder::default();

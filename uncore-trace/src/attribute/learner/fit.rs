@@ -1,0 +1,313 @@
+//! How well the model fits a counter: tests of the residuals of its ticks.
+//!
+//! Each compares two sums that are equal on average where the model holds.
+//!
+//! - **Bytes come late.** Where they come with the CPU time, a residual tells as much of the use
+//!   before it as of the use after it, whatever the phases and drifts of rates are: time has no
+//!   direction there. Bytes that come a step later are missed in the step of their use and are too
+//!   many in the next one. So residuals are regressed on the difference of what was expected a step
+//!   before and a step after. Steps are of 8, 64 and 512 ticks.
+//! - **Tenants change together.** A block's rates differ from the learnt ones by `c` for each group
+//!   of columns, which has the part `p` of the count. If groups change on their own, the square of
+//!   the whole change, `(sum p c)^2`, is on average `sum (p c)^2`, whatever each group's variance.
+//!   Were there no common change, the ratio of both sums would be that of a chi-square variable to
+//!   its degrees of freedom, which are the blocks over the factor by which their autocorrelation
+//!   makes a mean less sure. What the square is more comes from a change that all have in common.
+
+use std::collections::VecDeque;
+
+/// Number of means of one step that make one of the next.
+const STEP_RATIO: usize = 8;
+
+/// Number of steps.
+const STEPS: usize = 3;
+
+/// Time constant of the memory, in ticks: that of the rates.
+const MEMORY: f64 = 60_000.0;
+
+/// Standard errors beyond which a test is taken for true: three tests of hundreds of counters give
+/// one false note in a thousand recordings.
+const MIN_DEVIATION: f64 = 5.0;
+
+/// Least part of the bytes that is said to come late.
+const MIN_LATE: f64 = 0.05;
+
+/// Least part of the variance of rates that is said to be common: more than half.
+const MIN_COMMON: f64 = 0.5;
+
+/// Largest autocorrelation of the residuals: what lasts longer than the memory of the rates is in
+/// the rates.
+const MAX_AUTOCORRELATION: f64 = 0.9;
+
+/// Standard normal deviate that one draw in a thousand exceeds: how rare a ratio has to be if there
+/// is no common change.
+const MIN_COMMON_DEVIATE: f64 = 3.09;
+
+/// The ratio of a chi-square variable to its degrees of freedom that is as rare as this deviate of
+/// the standard normal distribution (Wilson and Hilferty 1931).
+fn chi_square_ratio(freedom: f64, deviate: f64) -> f64 {
+    if freedom <= 0.0 {
+        return f64::INFINITY;
+    }
+    let spread = 2.0 / (9.0 * freedom);
+    (1.0 - spread + deviate * spread.sqrt()).max(0.0).powi(3)
+}
+
+/// By how much the variance of a mean is larger than for independent errors, if they are those of a
+/// first-order autoregressive process with these sums of products and squares.
+fn inflation_factor(cross: f64, squares: f64) -> f64 {
+    if squares <= 0.0 {
+        return 1.0;
+    }
+    let correlation = (cross / squares).clamp(0.0, MAX_AUTOCORRELATION);
+    (1.0 + correlation) / (1.0 - correlation)
+}
+
+/// Sums of one step.
+#[derive(Debug, Default)]
+struct StepSums {
+    /// Means of the step before, of which so many are there.
+    open: (f64, f64, usize),
+    /// Expected and residual of the last three means.
+    last: VecDeque<(f64, f64)>,
+    /// Residual by difference of the use before and after it, squared difference, and the square of
+    /// their product.
+    cross: f64,
+    squares: f64,
+    cross_squares: f64,
+    /// Squared residuals, and residual by the one before it.
+    residual_squares: f64,
+    residual_cross: f64,
+}
+
+impl StepSums {
+    /// Adds a mean. Returns that of the next step, if it is complete.
+    fn add_mean(&mut self, expected: f64, residual: f64, forgetting: f64) -> Option<(f64, f64)> {
+        self.last.push_back((expected, residual));
+        if self.last.len() > 3 {
+            self.last.pop_front();
+        }
+        if let (Some(before), Some(middle), Some(after)) =
+            (self.last.front(), self.last.get(1), self.last.get(2))
+        {
+            let difference = before.0 - after.0;
+            let product = middle.1 * difference;
+            self.cross = forgetting * self.cross + product;
+            self.squares = forgetting * self.squares + difference * difference;
+            self.cross_squares = forgetting * self.cross_squares + product * product;
+        }
+        if let Some((_, before)) = self.last.iter().rev().nth(1) {
+            self.residual_squares = forgetting * self.residual_squares + residual * residual;
+            self.residual_cross = forgetting * self.residual_cross + residual * before;
+        }
+        let (expected_sum, residual_sum, count) = &mut self.open;
+        *expected_sum += expected;
+        *residual_sum += residual;
+        *count += 1;
+        if *count < STEP_RATIO {
+            return None;
+        }
+        let n = STEP_RATIO as f64;
+        let (expected_sum, residual_sum, _) = std::mem::take(&mut self.open);
+        Some((expected_sum / n, residual_sum / n))
+    }
+
+    /// The part of the bytes that comes a step later, and its standard errors from 0. A part `l`
+    /// makes a residual of `l (before - now)`, half of which is in the difference.
+    fn late_part(&self) -> (f64, f64) {
+        if self.squares <= 0.0 || self.cross_squares <= 0.0 {
+            return (0.0, 0.0);
+        }
+        (2.0 * self.cross / self.squares, self.cross / self.cross_squares.sqrt())
+    }
+}
+
+/// The tests of one counter.
+#[derive(Debug, Default)]
+pub(super) struct ModelFit {
+    open_ticks: (f64, f64, usize),
+    steps: [StepSums; STEPS],
+    blocks: f64,
+    /// Sum of the squares of the whole change of a block, and of what they would be if groups
+    /// changed alone.
+    common_squares: f64,
+    own_squares: f64,
+    /// Sum over blocks of what a common change of variance 1 adds to the first of these.
+    common_weight: f64,
+    /// The whole change of the last block, and the sum of products of successive ones.
+    last_change: f64,
+    common_cross: f64,
+}
+
+impl ModelFit {
+    /// Adds a tick: what is expected of it, and its residual.
+    pub(super) fn add_tick(&mut self, expected: f64, residual: f64) {
+        let (expected_sum, residual_sum, count) = &mut self.open_ticks;
+        *expected_sum += expected;
+        *residual_sum += residual;
+        *count += 1;
+        if *count < STEP_RATIO {
+            return;
+        }
+        let n = STEP_RATIO as f64;
+        let (expected_sum, residual_sum, _) = std::mem::take(&mut self.open_ticks);
+        let mut mean = Some((expected_sum / n, residual_sum / n));
+        let mut ticks = n;
+        for step in &mut self.steps {
+            let Some((expected, residual)) = mean else { return };
+            mean = step.add_mean(expected, residual, (-ticks / MEMORY).exp());
+            ticks *= n;
+        }
+    }
+
+    /// Adds a block: the weights and relative corrections of its groups of columns.
+    pub(super) fn add_block(&mut self, corrections: &[(f64, f64)]) {
+        let weights: f64 = corrections.iter().map(|(weight, _)| weight).sum();
+        if weights <= 0.0 {
+            return;
+        }
+        let (mut change, mut own_squares, mut concentration) = (0.0, 0.0, 0.0);
+        for (weight, correction) in corrections {
+            let part = weight / weights;
+            change += part * correction;
+            own_squares += (part * correction).powi(2);
+            concentration += part * part;
+        }
+        let forgetting = (-100.0 / MEMORY).exp();
+        self.blocks = forgetting * self.blocks + 1.0;
+        self.common_squares = forgetting * self.common_squares + change * change;
+        self.own_squares = forgetting * self.own_squares + own_squares;
+        self.common_cross = forgetting * self.common_cross + change * self.last_change;
+        self.last_change = change;
+        self.common_weight = forgetting * self.common_weight + (1.0 - concentration);
+    }
+
+    /// The part of the bytes that comes late; 0 unless the test is sure.
+    pub(super) fn late_part(&self) -> f64 {
+        let sure = self
+            .steps
+            .iter()
+            .map(StepSums::late_part)
+            .filter(|(part, deviation)| *deviation > MIN_DEVIATION && *part > MIN_LATE);
+        sure.fold(0.0, |largest, (part, _)| largest.max(part))
+    }
+
+    /// How many blocks tell as much as an independent one: as [`Self::autocorrelation_factor`].
+    fn change_factor(&self) -> f64 {
+        inflation_factor(self.common_cross, self.common_squares)
+    }
+
+    /// The variance of a relative change that all columns have in common; 0 unless the test is sure.
+    pub(super) fn common_variance(&self) -> f64 {
+        let least_ratio = chi_square_ratio(self.blocks / self.change_factor(), MIN_COMMON_DEVIATE);
+        if self.common_squares > least_ratio * self.own_squares && self.common_weight > 0.0 {
+            (self.common_squares - self.own_squares) / self.common_weight
+        } else {
+            0.0
+        }
+    }
+
+    /// By how much the variance of what is learnt is larger than for independent errors of the
+    /// longest step: that of the mean of a first-order autoregressive process.
+    pub(super) fn autocorrelation_factor(&self) -> f64 {
+        let [.., longest] = &self.steps;
+        inflation_factor(longest.residual_cross, longest.residual_squares)
+    }
+
+    /// Whether most of what rates change is common to all columns.
+    pub(super) fn change_together(&self) -> bool {
+        self.common_variance() > 0.0
+            && self.common_squares - self.own_squares > MIN_COMMON * self.common_squares
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attribute::tests::split_mix::SplitMix;
+
+    /// The fit where a part `late` of the bytes comes `lag` ticks after the use.
+    fn fit_of_late(late: f64, lag: usize) -> ModelFit {
+        let mut random = SplitMix(11);
+        let mut fit = ModelFit::default();
+        // The use stays the same for some ticks, as that of a process that runs for a while.
+        let mut used = Vec::new();
+        while used.len() < 40_000 {
+            let level = 50.0 + 100.0 * random.next_unit();
+            used.extend(std::iter::repeat_n(level, 1 + random.next_below(40)));
+        }
+        for tick in lag..used.len() {
+            let count = (1.0 - late) * used[tick] + late * used[tick - lag];
+            fit.add_tick(used[tick], count * (1.0 + 0.1 * random.next_normal()) - used[tick]);
+        }
+        fit
+    }
+
+    #[test]
+    fn bytes_that_come_late_are_found() {
+        for lag in [10, 60] {
+            let late = fit_of_late(0.3, lag).late_part();
+            assert!((0.1..0.5).contains(&late), "{lag}: {late}");
+        }
+        assert!(fit_of_late(0.0, 0).late_part() < 1e-12);
+    }
+
+    /// The fit where 20 columns change on their own by `own`, and together by `common`.
+    fn fit_of_changes(own: f64, common: f64) -> ModelFit {
+        let mut random = SplitMix(13);
+        let mut fit = ModelFit::default();
+        for _ in 0..600 {
+            let together = common * random.next_normal();
+            let changes: Vec<(f64, f64)> = (1..=20)
+                .map(|column| (f64::from(column), together + own * random.next_normal()))
+                .collect();
+            fit.add_block(&changes);
+        }
+        fit
+    }
+
+    #[test]
+    fn changes_in_common_are_found() {
+        let apart = fit_of_changes(0.4, 0.0);
+        assert!(!apart.change_together() && apart.common_variance() <= 0.0);
+        let together = fit_of_changes(0.2, 0.4);
+        assert!(together.change_together());
+        let variance = together.common_variance();
+        assert!((variance - 0.16).abs() < 0.02, "{variance}");
+    }
+
+    #[test]
+    fn changes_of_one_large_group_are_not_common() {
+        let mut random = SplitMix(19);
+        let mut fit = ModelFit::default();
+        for _ in 0..600 {
+            let small = (0..20).map(|_| (1.0, 0.05 * random.next_normal())).collect::<Vec<_>>();
+            fit.add_block(&[&[(60.0, 0.5 * random.next_normal())], &*small].concat());
+        }
+        assert!(fit.common_variance() <= 0.0 && !fit.change_together());
+    }
+
+    #[test]
+    fn one_draw_in_a_thousand_is_rarer() {
+        // Tables of the chi-square distribution: 32.909 of 12, 59.703 of 30.
+        assert!((chi_square_ratio(12.0, MIN_COMMON_DEVIATE) - 32.909 / 12.0).abs() < 0.02);
+        assert!((chi_square_ratio(30.0, MIN_COMMON_DEVIATE) - 59.703 / 30.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn errors_that_last_make_the_variance_larger() {
+        let mut random = SplitMix(17);
+        let (mut apart, mut lasting) = (ModelFit::default(), ModelFit::default());
+        let mut level = 0.0;
+        for tick in 0..200_000 {
+            if tick % 5000 == 0 {
+                level = random.next_normal();
+            }
+            let noise = random.next_normal();
+            apart.add_tick(100.0, noise);
+            lasting.add_tick(100.0, noise + level);
+        }
+        assert!(apart.autocorrelation_factor() < 1.5, "{}", apart.autocorrelation_factor());
+        assert!(lasting.autocorrelation_factor() > 5.0, "{}", lasting.autocorrelation_factor());
+    }
+}

@@ -1,0 +1,288 @@
+//! What a busy sibling thread costs: the hardware threads of a core share it, so each moves less
+//! in the same time while the others run.
+//!
+//! Time beside a busy sibling counts `1 - f`. There is one `f` for each set of CPUs that counters
+//! see: where only some cores have threads, as on hybrid machines, it is that of these. It is found
+//! at the minimum of the squared residuals of the ticks. Let `b` be an owner's time beside a busy
+//! sibling, `a` its time as it counts now, and `r` its rate. If `f` is wrong by `d`, then rates are
+//! right on average over the ratio of `b` to `a`, and a tick differs from what is expected by
+//!
+//! ```text
+//! -d x sum over owners of r (b - a sum(b) / sum(a))
+//! ```
+//!
+//! the contrast. So `d` is the regression of the residuals on the contrast (Gauss-Newton). What
+//! lasts longer than [`GROUP_TICKS`] is left out of both, because phases of the traffic last.
+//!
+//! Errors of rates are alike for a while and in all counters. So the variance of the cost is that of
+//! independent errors times their dispersion: how much more the costs of spans of [`SPAN_REVIEWS`]
+//! differ than independent errors would make them (Wedderburn 1974, "Quasi-Likelihood
+//! Functions"). The cost is less by what chance explains of it.
+
+use super::use_entry::UseEntry;
+
+/// Number of ticks whose mean is left out.
+const GROUP_TICKS: usize = 8;
+
+/// Forgetting factor per review of 100 ms for the use of slots: the memory is about 10 s, as for
+/// that of sources.
+const USE_FORGETTING_FACTOR: f64 = 0.99;
+
+/// Forgetting factor per review of 100 ms for the cost: the memory is a minute, as for rates.
+const COST_FORGETTING_FACTOR: f64 = 1.0 - 1.0 / 600.0;
+
+/// Number of reviews whose costs are taken together: rates are corrected by the counts of about a
+/// second before and after, so the errors of reviews within it are alike.
+const SPAN_REVIEWS: usize = 10;
+
+/// Prior standard deviation of the cost, around 0: any value from 0 to 1 is plausible.
+const PRIOR_SD: f64 = 0.5;
+
+/// Largest cost: a thread beside a busy sibling does something.
+const MAX_COST: f64 = 0.9;
+
+/// Sums over the ticks of one counter, of deviations within groups of ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ContrastSums {
+    /// Residual by contrast.
+    pub cross: f64,
+    /// Squared contrast.
+    pub contrast_squares: f64,
+    /// Squared residual.
+    pub residual_squares: f64,
+    /// Number of deviations that are free.
+    pub freedom: f64,
+}
+
+/// The residuals and contrasts of one counter.
+#[derive(Debug, Default)]
+pub(super) struct ContrastFit {
+    open_ticks: Vec<(f64, f64)>,
+    sums: ContrastSums,
+}
+
+impl ContrastFit {
+    /// Adds a tick: its count less the expected count, and its contrast, in any unit.
+    pub(super) fn add_tick(&mut self, residual: f64, contrast: f64) {
+        self.open_ticks.push((residual, contrast));
+        if self.open_ticks.len() < GROUP_TICKS {
+            return;
+        }
+        let n = GROUP_TICKS as f64;
+        let mean =
+            |value: fn(&(f64, f64)) -> f64| self.open_ticks.iter().map(value).sum::<f64>() / n;
+        let (mean_residual, mean_contrast) = (mean(|tick| tick.0), mean(|tick| tick.1));
+        for (residual, contrast) in self.open_ticks.drain(..) {
+            let (residual, contrast) = (residual - mean_residual, contrast - mean_contrast);
+            self.sums.cross += residual * contrast;
+            self.sums.contrast_squares += contrast * contrast;
+            self.sums.residual_squares += residual * residual;
+        }
+        self.sums.freedom += n - 1.0;
+    }
+
+    /// The sums since the last call.
+    pub(super) fn take_sums(&mut self) -> ContrastSums {
+        std::mem::take(&mut self.sums)
+    }
+}
+
+/// Sums over spans, by which their costs are compared.
+#[derive(Clone, Copy, Debug, Default)]
+struct SpanSums {
+    count: f64,
+    information: f64,
+    weighed_cost: f64,
+    /// The square of the weighed cost of each over its information.
+    weighed_squares: f64,
+}
+
+impl SpanSums {
+    fn add_span(&mut self, information: f64, weighed_cost: f64) {
+        let forgetting_factor = COST_FORGETTING_FACTOR.powi(SPAN_REVIEWS as i32);
+        for sum in [
+            &mut self.count,
+            &mut self.information,
+            &mut self.weighed_cost,
+            &mut self.weighed_squares,
+        ] {
+            *sum *= forgetting_factor;
+        }
+        if information > 0.0 {
+            self.count += 1.0;
+            self.information += information;
+            self.weighed_cost += weighed_cost;
+            self.weighed_squares += weighed_cost * weighed_cost / information;
+        }
+    }
+
+    /// The variance of spans around this cost, over that of independent errors. It is 1 until spans
+    /// say otherwise, which counts as one of them.
+    fn dispersion(&self, cost: f64) -> f64 {
+        let squares =
+            self.weighed_squares - 2.0 * cost * self.weighed_cost + cost * cost * self.information;
+        (1.0 + squares.max(0.0)) / (1.0 + (self.count - 1.0).max(0.0))
+    }
+}
+
+/// The cost of one set of CPUs.
+#[derive(Debug, Default)]
+pub(super) struct SiblingCost {
+    cost: f64,
+    /// Weighed sums of squared contrasts, and of these times the cost that they say.
+    information: f64,
+    weighed_cost: f64,
+    /// The same of the open span, and the number of its reviews.
+    open_span: (f64, f64, usize),
+    spans: SpanSums,
+    /// By slot: use, and time beside a busy sibling, of about the last 10 s.
+    use_by_slot: Vec<(f64, f64)>,
+    /// Whether any CPU has a sibling that was busy.
+    is_observed: bool,
+}
+
+impl SiblingCost {
+    /// The cost `f`.
+    pub(super) const fn cost(&self) -> f64 {
+        self.cost
+    }
+
+    /// Whether there was time beside a busy sibling.
+    pub(super) const fn is_observed(&self) -> bool {
+        self.is_observed
+    }
+
+    /// Adds the use of a reviewed tick.
+    pub(super) fn add_tick(&mut self, entries: &[UseEntry]) {
+        for entry in entries {
+            let slot = usize::from(entry.slot);
+            if self.use_by_slot.len() <= slot {
+                self.use_by_slot.resize(slot + 1, (0.0, 0.0));
+            }
+            self.use_by_slot[slot].0 += f64::from(entry.amount);
+            self.use_by_slot[slot].1 += f64::from(entry.beside_busy);
+            self.is_observed |= entry.beside_busy > 0.0;
+        }
+    }
+
+    /// Forgets a slot that has a new column.
+    pub(super) fn clear_slot(&mut self, slot: usize) {
+        self.use_by_slot.get_mut(slot).into_iter().for_each(|sums| *sums = (0.0, 0.0));
+    }
+
+    /// The contrast of a tick, by rates of slots.
+    pub(super) fn contrast(&self, entries: &[UseEntry], rates: &[f64]) -> f64 {
+        let entry_contrast = |entry: &UseEntry| {
+            let slot = usize::from(entry.slot);
+            let (amount, beside_busy) = self.use_by_slot.get(slot).copied().unwrap_or_default();
+            let ratio = if amount > 0.0 { beside_busy / amount } else { 0.0 };
+            rates.get(slot).copied().unwrap_or(0.0)
+                * (f64::from(entry.beside_busy) - f64::from(entry.amount) * ratio)
+        };
+        entries.iter().map(entry_contrast).sum()
+    }
+
+    /// Improves the cost by the sums of all counters of a review, which were made with this cost.
+    /// Each counter weighs as much as its residuals are small.
+    pub(super) fn update_cost(&mut self, sums_of_counters: impl Iterator<Item = ContrastSums>) {
+        if !self.is_observed {
+            return;
+        }
+        self.information *= COST_FORGETTING_FACTOR;
+        self.weighed_cost *= COST_FORGETTING_FACTOR;
+        for (amount, beside_busy) in &mut self.use_by_slot {
+            *amount *= USE_FORGETTING_FACTOR;
+            *beside_busy *= USE_FORGETTING_FACTOR;
+        }
+        for sums in sums_of_counters {
+            let weight = sums.freedom / sums.residual_squares;
+            if !weight.is_finite() {
+                continue;
+            }
+            let information = weight * sums.contrast_squares;
+            let weighed_cost = information * self.cost - weight * sums.cross;
+            self.information += information;
+            self.weighed_cost += weighed_cost;
+            self.open_span.0 += information;
+            self.open_span.1 += weighed_cost;
+        }
+        self.open_span.2 += 1;
+        if self.open_span.2 == SPAN_REVIEWS {
+            let (information, weighed_cost, _) = std::mem::take(&mut self.open_span);
+            self.spans.add_span(information, weighed_cost);
+        }
+        let precision = self.information + 1.0 / (PRIOR_SD * PRIOR_SD);
+        let cost = (self.weighed_cost / precision).clamp(0.0, MAX_COST);
+        // The positive-part estimator of James and Stein (1961).
+        let variance = self.spans.dispersion(cost) / precision;
+        self.cost = if cost > 0.0 { (cost - variance / cost).max(0.0) } else { 0.0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attribute::tests::split_mix::SplitMix;
+
+    /// The cost that is found where a busy sibling costs `cost`, with rates that are solved from the
+    /// means, as a learner does.
+    fn found_cost(cost: f64) -> f64 {
+        let mut random = SplitMix(5);
+        let mut found = SiblingCost::default();
+        let mut fit = ContrastFit::default();
+        let rates = [100.0, 300.0];
+        // Sums of each owner's count, and of its use as it counts now: rates that are right on
+        // average.
+        let mut sums = [(0.0, 0.0); 2];
+        for tick in 0..20_000 {
+            let draws: [(f64, f64); 2] = std::array::from_fn(|_| {
+                let amount = random.next_unit();
+                (amount, amount * random.next_unit())
+            });
+            let entries: [UseEntry; 2] = std::array::from_fn(|slot| UseEntry {
+                source: slot as u32,
+                slot: slot as u16,
+                amount: (draws[slot].0 - found.cost() * draws[slot].1) as f32,
+                beside_busy: draws[slot].1 as f32,
+            });
+            found.add_tick(&entries);
+            let mut count = 0.0;
+            let mut expected = 0.0;
+            for slot in 0..2 {
+                let moved = rates[slot] * (draws[slot].0 - cost * draws[slot].1);
+                count += moved;
+                sums[slot].0 += moved;
+                sums[slot].1 += f64::from(entries[slot].amount);
+                expected += sums[slot].0 / sums[slot].1 * f64::from(entries[slot].amount);
+            }
+            let learnt = [sums[0].0 / sums[0].1, sums[1].0 / sums[1].1];
+            // Traffic of nobody.
+            let noise = 10.0 * random.next_normal();
+            fit.add_tick(count + noise - expected, found.contrast(&entries, &learnt));
+            if tick % 100 == 99 {
+                found.update_cost([fit.take_sums()].into_iter());
+            }
+        }
+        found.cost()
+    }
+
+    #[test]
+    fn what_a_busy_sibling_costs_is_found() {
+        for cost in [0.0, 0.2, 0.45] {
+            assert!((found_cost(cost) - cost).abs() < 0.02, "{cost}: {}", found_cost(cost));
+        }
+    }
+
+    #[test]
+    fn without_siblings_there_is_no_cost() {
+        let mut cost = SiblingCost::default();
+        let mut fit = ContrastFit::default();
+        let entry = UseEntry { source: 1, slot: 3, amount: 1.0, beside_busy: 0.0 };
+        for tick in 0..1000 {
+            cost.add_tick(&[entry]);
+            fit.add_tick(f64::from(tick % 7), cost.contrast(&[entry], &[1.0; 4]));
+        }
+        cost.update_cost([fit.take_sums()].into_iter());
+        assert!(!cost.is_observed() && cost.cost().abs() < 1e-12);
+    }
+}
