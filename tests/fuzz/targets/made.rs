@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::RecordBatch;
 use uncore_trace::attribute::{
-    Attributor, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
+    Attributor, CoreSiblings, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
 };
 use uncore_trace::catalog::exact::ExactBy;
 use uncore_trace::choice::MethodChoice;
 use uncore_trace::clock::Snapshot;
 use uncore_trace::discover::CpuList;
+use uncore_trace::discover::cpus::CpuLocation;
 use uncore_trace::plan::{Counter, CounterRole, IoDirection, IoScope, Plan};
 use uncore_trace::schema::columns::{f64_column, i32_column, i64_column, nullable_value};
 use uncore_trace::schema::origin::RecordingOrigin;
@@ -30,8 +31,9 @@ pub(crate) fn plan() -> Plan {
     }
 }
 
-/// An attributor for them.
+/// An attributor for them. CPUs 0 and 1 share a core.
 pub(crate) fn attributor(plan: &Plan) -> Attributor {
+    let location = |cpu| (cpu, CpuLocation { core: Some(0), ..CpuLocation::default() });
     Attributor::new(&RecordingFacts {
         plan,
         counters: &order_counters(plan, |_| false),
@@ -45,6 +47,7 @@ pub(crate) fn attributor(plan: &Plan) -> Attributor {
         start_tick: START,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
+        siblings: &CoreSiblings::from_locations(&(0..2).map(location).collect()),
         threads: 2,
     })
 }
