@@ -153,22 +153,28 @@ impl LinkLimit {
         self.near.variances.open_group.clear();
     }
 
-    /// Whether the largest count is that of a full link.
-    fn is_limiting(&self) -> bool {
+    /// Whether counts pile up at the limit by more than so many standard deviations.
+    fn piles_up(&self, least_deviate: f64) -> bool {
         let NearLimit { full_ticks, next_ticks, variances, .. } = &self.near;
         let least_difference =
-            MIN_DEVIATE * (DEPENDENT_TICKS as f64 * (full_ticks + next_ticks)).sqrt();
+            least_deviate * (DEPENDENT_TICKS as f64 * (full_ticks + next_ticks)).sqrt();
         full_ticks - next_ticks > least_difference && variances.vary_less_than_expected()
     }
 
-    /// The part of the ticks in which the link is full.
+    /// Whether the largest count is that of a full link.
+    fn is_limiting(&self) -> bool {
+        self.piles_up(MIN_DEVIATE)
+    }
+
+    /// The part of the ticks in which the link may be full. A share is less sure as soon as that is
+    /// more likely than not.
     pub(super) fn full_fraction(&self) -> f64 {
-        if self.ticks > 0.0 && self.is_limiting() { self.near.full_ticks / self.ticks } else { 0.0 }
+        if self.ticks > 0.0 && self.piles_up(0.0) { self.near.full_ticks / self.ticks } else { 0.0 }
     }
 
     /// Whether the link is at its limit so often that it has to be said.
     pub(super) fn is_reached(&self) -> bool {
-        self.full_fraction() >= NOTED_FRACTION
+        self.is_limiting() && self.full_fraction() >= NOTED_FRACTION
     }
 }
 
