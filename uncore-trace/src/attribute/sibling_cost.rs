@@ -12,7 +12,9 @@
 //! ```
 //!
 //! the contrast. So `d` is the regression of the residuals on the contrast (Gauss-Newton). What
-//! lasts longer than [`GROUP_TICKS`] is left out of both, because phases of the traffic last.
+//! lasts longer than [`GROUP_TICKS`] is left out of both, because phases of the traffic last, and
+//! so is what goes with the expected count: a busy machine has busy siblings, and its links slow
+//! all of their users down.
 //!
 //! Errors of rates are alike for a while and in all counters. So the variance of the cost is that of
 //! independent errors times their dispersion: how much more the costs of spans of [`SPAN_REVIEWS`]
@@ -54,36 +56,71 @@ pub struct ContrastSums {
     pub freedom: f64,
 }
 
+/// A tick of one counter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ContrastTick {
+    /// The count less what is expected of it.
+    pub residual: f64,
+    /// The contrast.
+    pub contrast: f64,
+    /// What is expected.
+    pub expected: f64,
+}
+
 /// The residuals and contrasts of one counter.
 #[derive(Debug, Default)]
 pub(super) struct ContrastFit {
-    open_ticks: Vec<(f64, f64)>,
+    open_ticks: Vec<ContrastTick>,
     sums: ContrastSums,
+    /// What is expected, by residual, by contrast and squared.
+    expected_by_residual: f64,
+    expected_by_contrast: f64,
+    expected_squares: f64,
 }
 
 impl ContrastFit {
-    /// Adds a tick: its count less the expected count, and its contrast, in any unit.
-    pub(super) fn add_tick(&mut self, residual: f64, contrast: f64) {
-        self.open_ticks.push((residual, contrast));
+    /// Adds a tick, in any unit.
+    pub(super) fn add_tick(&mut self, tick: ContrastTick) {
+        self.open_ticks.push(tick);
         if self.open_ticks.len() < GROUP_TICKS {
             return;
         }
         let n = GROUP_TICKS as f64;
         let mean =
-            |value: fn(&(f64, f64)) -> f64| self.open_ticks.iter().map(value).sum::<f64>() / n;
-        let (mean_residual, mean_contrast) = (mean(|tick| tick.0), mean(|tick| tick.1));
-        for (residual, contrast) in self.open_ticks.drain(..) {
+            |value: fn(&ContrastTick) -> f64| self.open_ticks.iter().map(value).sum::<f64>() / n;
+        let mean_residual = mean(|tick| tick.residual);
+        let mean_contrast = mean(|tick| tick.contrast);
+        let mean_expected = mean(|tick| tick.expected);
+        for ContrastTick { residual, contrast, expected } in self.open_ticks.drain(..) {
             let (residual, contrast) = (residual - mean_residual, contrast - mean_contrast);
+            let expected = expected - mean_expected;
             self.sums.cross += residual * contrast;
             self.sums.contrast_squares += contrast * contrast;
             self.sums.residual_squares += residual * residual;
+            self.expected_by_residual += expected * residual;
+            self.expected_by_contrast += expected * contrast;
+            self.expected_squares += expected * expected;
         }
         self.sums.freedom += n - 1.0;
     }
 
-    /// The sums since the last call.
+    /// The sums since the last call, of what `expected` does not explain of both (the theorem of
+    /// Frisch and Waugh 1933).
     pub(super) fn take_sums(&mut self) -> ContrastSums {
-        std::mem::take(&mut self.sums)
+        let open_ticks = std::mem::take(&mut self.open_ticks);
+        let Self { sums, expected_by_residual, expected_by_contrast, expected_squares, .. } =
+            std::mem::replace(self, Self { open_ticks, ..Self::default() });
+        if expected_squares <= 0.0 {
+            return sums;
+        }
+        let contrast_slope = expected_by_contrast / expected_squares;
+        ContrastSums {
+            cross: sums.cross - contrast_slope * expected_by_residual,
+            contrast_squares: sums.contrast_squares - contrast_slope * expected_by_contrast,
+            residual_squares: sums.residual_squares
+                - expected_by_residual * expected_by_residual / expected_squares,
+            freedom: (sums.freedom - 1.0).max(0.0),
+        }
     }
 }
 
@@ -258,7 +295,8 @@ mod tests {
             let learnt = [sums[0].0 / sums[0].1, sums[1].0 / sums[1].1];
             // Traffic of nobody.
             let noise = 10.0 * random.next_normal();
-            fit.add_tick(count + noise - expected, found.contrast(&entries, &learnt));
+            let contrast = found.contrast(&entries, &learnt);
+            fit.add_tick(ContrastTick { residual: count + noise - expected, contrast, expected });
             if tick % 100 == 99 {
                 found.update_cost([fit.take_sums()].into_iter());
             }
@@ -280,7 +318,8 @@ mod tests {
         let entry = UseEntry { source: 1, slot: 3, amount: 1.0, beside_busy: 0.0 };
         for tick in 0..1000 {
             cost.add_tick(&[entry]);
-            fit.add_tick(f64::from(tick % 7), cost.contrast(&[entry], &[1.0; 4]));
+            let contrast = cost.contrast(&[entry], &[1.0; 4]);
+            fit.add_tick(ContrastTick { residual: f64::from(tick % 7), contrast, expected: 1.0 });
         }
         cost.update_cost([fit.take_sums()].into_iter());
         assert!(!cost.is_observed() && cost.cost().abs() < 1e-12);

@@ -44,7 +44,7 @@ use super::columns::BASELINE;
 use super::history::History;
 use super::misfit::Misfit;
 use super::predictor::Predictor;
-use super::sibling_cost::{ContrastFit, ContrastSums};
+use super::sibling_cost::{ContrastFit, ContrastSums, ContrastTick};
 use super::sums::{CountSums, add_row, expected_count};
 use crate::entries::Relief;
 use crate::schema::fabric::part_of_somebody;
@@ -336,8 +336,12 @@ impl Learner {
         }
         let contrast = history.sibling_cost().contrast(history.tick_entries(tick), rates);
         let size = history.relative_size(tick);
-        let residual = count - expected_count(rates, row);
-        self.contrast_fit.add_tick(residual / size, contrast / size);
+        let expected = expected_count(rates, row);
+        self.contrast_fit.add_tick(ContrastTick {
+            residual: (count - expected) / size,
+            contrast: contrast / size,
+            expected: expected / size,
+        });
     }
 
     /// What the ticks since the last call say of busy sibling threads.
