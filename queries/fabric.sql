@@ -42,40 +42,64 @@ shares AS (
              ELSE coalesce(cgroup, CASE WHEN owner <> 'task' THEN comm END, '') END AS cause,
         greatest(value, 0) AS share,
         greatest(total - greatest(value, 0), 0) AS room,
-        half_width(CASE WHEN by_process THEN confidence ELSE coalesce(cgroup_confidence, confidence) END) AS width
+        half_width(CASE WHEN by_process THEN confidence ELSE coalesce(cgroup_confidence, confidence) END) AS width,
+        half_width(confidence) AS own_width
     FROM recorded
 ),
--- The distances to both ends of a row's interval. If it reaches 0, its error is shared with all other such rows.
-reaches AS (
+-- The distances to both ends of a row's interval: those of errors that last, and of all errors. If it reaches 0, its error
+-- is shared with all other such rows.
+distances AS (
     SELECT
         *,
         coalesce(least(share * width, share), share) AS down,
         coalesce(least(share * width, room), room) AS up,
-        coalesce(width < 1, false) AS is_known,
-        row_number() OVER (PARTITION BY event, filter, unit, owner, key, counter, mono_ns, window_ns) = 1 AS is_first
+        coalesce(least(share * own_width, share), share) AS own_down,
+        coalesce(least(share * own_width, room), room) AS own_up,
+        coalesce(width < 1, false) AS is_known
     FROM shares
 ),
--- Rows of one cgroup, or program, on one socket have the same error: their distances are added.
+reaches AS (
+    SELECT
+        * EXCLUDE (own_down, own_up),
+        CASE WHEN confidence IS NULL THEN down ELSE own_down END AS all_down,
+        CASE WHEN confidence IS NULL THEN up ELSE own_up END AS all_up,
+        row_number() OVER (PARTITION BY event, filter, unit, owner, key, counter, mono_ns, window_ns) = 1 AS is_first,
+        value IS NOT NULL
+            AND row_number() OVER (PARTITION BY event, filter, unit, owner, key, is_known, socket, cause, mono_ns
+                                   ORDER BY value IS NULL, window_ns DESC) = 1 AS is_longest
+    FROM distances
+),
+-- Rows of one cgroup, or program, on one socket have the same error: their distances are added. Errors that do not last are
+-- alike for 2 s.
 causes AS (
     SELECT
         event, filter, unit, owner, key, is_known,
         sum(value) AS value, sum(down) AS down, sum(up) AS up, sum(total) FILTER (is_first) AS most,
+        sum(all_down) AS all_down, sum(all_up) AS all_up,
+        greatest(sum(window_ns) FILTER (is_longest) / 2e9, 1) AS spans,
         sum(confidence * share) AS by_value, sum(share) FILTER (confidence IS NOT NULL) AS claimed,
         sum(confidence) AS plain, count(confidence) FILTER (value IS NOT NULL) AS claims
     FROM reaches
     GROUP BY event, filter, unit, owner, key, is_known, socket, cause
+),
+squares AS (
+    SELECT
+        *,
+        down * down + greatest(all_down * all_down - down * down, 0) / spans AS down_square,
+        up * up + greatest(all_up * all_up - up * up, 0) / spans AS up_square
+    FROM causes
 ),
 -- Those of different causes are added in squares.
 lines AS (
     SELECT
         event, filter, unit, owner, key,
         sum(value) AS value,
-        coalesce(sum(down) FILTER (NOT is_known), 0) + sqrt(coalesce(sum(down * down) FILTER (is_known), 0)) AS down,
-        coalesce(sum(up) FILTER (NOT is_known), 0) + sqrt(coalesce(sum(up * up) FILTER (is_known), 0)) AS up,
+        coalesce(sum(down) FILTER (NOT is_known), 0) + sqrt(coalesce(sum(down_square) FILTER (is_known), 0)) AS down,
+        coalesce(sum(up) FILTER (NOT is_known), 0) + sqrt(coalesce(sum(up_square) FILTER (is_known), 0)) AS up,
         sum(most) AS most,
         coalesce(sum(by_value) / nullif(sum(claimed), 0), sum(plain) / nullif(sum(claims), 0)) AS confidence,
         sum(claims) AS claims
-    FROM causes
+    FROM squares
     GROUP BY event, filter, unit, owner, key
 ),
 counted AS (
@@ -98,15 +122,28 @@ known AS (
             * sum(end_ns - begin_ns) FILTER (total IS NOT NULL) / sum(end_ns - begin_ns) AS known_s
     FROM earlier
     GROUP BY event, filter, unit
+),
+-- What is unattributed beyond what nobody is expected to move may be of any tenant: the median of that part is 5 %, and
+-- the standard deviation of its logarithm is 1.
+events AS (
+    SELECT
+        event, filter, unit, sum(value) AS whole,
+        greatest(sum(value) FILTER (owner = 'unattributed') - 0.05 * exp(1) * sum(value), 0) AS of_somebody
+    FROM shares
+    GROUP BY event, filter, unit
 )
 SELECT
     event, filter, unit, owner, key, value,
     CASE WHEN claims > 0 THEN least(greatest(value - down, 0), value) END AS low,
-    CASE WHEN claims > 0 THEN greatest(least(value + up, most), value) END AS high,
+    CASE WHEN claims > 0 THEN
+        CASE WHEN owner IN ('task', 'other_tasks') AND whole > 0
+             THEN least(greatest(least(value + up, most), value) + coalesce(of_somebody, 0), whole)
+             ELSE greatest(least(value + up, most), value) END
+    END AS high,
     known_s,
     value / known_s AS per_s,
     confidence
-FROM lines JOIN known USING (event, filter, unit)
+FROM lines JOIN known USING (event, filter, unit) JOIN events USING (event, filter, unit)
 ORDER BY event, filter, unit, value DESC NULLS LAST, owner, key;
 
 -- One row for each event, each owner and key that has something of it, and each moment at which windows end:

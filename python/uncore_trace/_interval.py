@@ -16,6 +16,12 @@ import pyarrow.compute as pc
 RIGHT_WITHIN = 0.1
 #: Probability that the truth is in the interval.
 LEVEL = 0.9
+#: For how long errors that do not last are alike, ns.
+CORRELATION_NS = 2e9
+#: The part of an event that nobody is expected to move: the median, and the standard deviation of its logarithm.
+NOBODY_PART = (0.05, 1.0)
+#: Any of these may have caused what is unattributed beyond that.
+TENANTS = ["task", "other_tasks"]
 #: Lines by one of these columns divide cgroups.
 PROCESS = frozenset(["pid", "comm"])
 
@@ -48,22 +54,46 @@ def caused(rows: pa.Table, names: Sequence[str]) -> pa.Table:
 def reaches(rows: pa.Table) -> pa.Table:
     """The rows with `down` and `up`, the distances to both ends of each one's interval, and `is_known`.
 
-    Rows that are not known reach 0: their errors are shared, whatever their cause.
+    These are of errors that last; `all_down` and `all_up` are of all errors. Rows that are not known reach 0: their errors
+    are shared, whatever their cause.
     """
     share = pc.max_element_wise(rows["value"], 0.0, skip_nulls=False)
     room = pc.max_element_wise(pc.subtract(rows["total"], share), 0.0, skip_nulls=False)
     width = half_width(rows["lasting"])
     far = pc.multiply(share, width)
     known = pc.fill_null(pc.less(width, 1.0), False)
+    down, up = pc.min_element_wise(far, share), pc.min_element_wise(far, room)
+    own = pc.multiply(share, half_width(rows["confidence"]))
+    has_own = pc.is_valid(rows["confidence"])
     added = {
         "share": share,
-        "down": pc.min_element_wise(far, share),
-        "up": pc.min_element_wise(far, room),
+        "down": down,
+        "up": up,
+        "all_down": pc.if_else(has_own, pc.min_element_wise(own, share), down),
+        "all_up": pc.if_else(has_own, pc.min_element_wise(own, room), up),
         "is_known": known,
     }
     for name, column in added.items():
         rows = rows.append_column(name, column)
     return rows
+
+
+def squared_width(causes: pa.Table, name: str) -> pa.ChunkedArray:
+    """Squares of the distances of sums of rows with one cause, which are in windows of `windows_ns`.
+
+    What all errors have beyond those that last is alike for some time, and independent over more.
+    """
+    lasting = pc.multiply(causes[name], causes[name])
+    whole = pc.multiply(causes[f"all_{name}"], causes[f"all_{name}"])
+    spans = pc.max_element_wise(pc.divide(pc.cast(causes["windows_ns"], pa.float64()), CORRELATION_NS), 1.0)
+    return pc.add(lasting, pc.divide(pc.max_element_wise(pc.subtract(whole, lasting), 0.0), spans))
+
+
+def of_somebody(whole: pa.ChunkedArray, unattributed: pa.ChunkedArray) -> pa.ChunkedArray:
+    """What of the unattributed part of events some tenant may have caused, and not nobody."""
+    median, log_sd = NOBODY_PART
+    of_nobody = pc.multiply(whole, median * math.exp(log_sd))
+    return pc.max_element_wise(pc.subtract(pc.fill_null(unattributed, 0.0), of_nobody), 0.0)
 
 
 def ends(value: pa.ChunkedArray, down: pa.ChunkedArray, up: pa.ChunkedArray, most: pa.ChunkedArray) -> tuple:

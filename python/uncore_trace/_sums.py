@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ._interval import caused, ends, reaches
+from ._interval import TENANTS, caused, ends, of_somebody, reaches, squared_width
 from ._lines import EVENT, distinct, numbered, rows_of, total
 
 _COLUMNS = ["counter", "mono_ns", "window_ns", "value", "total", "confidence", "socket", "comm", "cgroup"]
@@ -51,8 +51,11 @@ def sums(rows: Any, by: str | Sequence[str] = "cgroup") -> pa.Table:
     for part in [claims, total(most, ["line"], most="total_max"), _width(table)]:
         found = found.join(part, "line")
     found = found.join(distinct(table, "line", ["what", *EVENT, "owner", *names]), "line")
-    found = found.join(_known(table), "what")
+    found = found.join(_known(table), "what").join(_events(table), "what")
     low, high = ends(found["value"], found["down"], found["up"], found["most"])
+    beyond = pc.min_element_wise(pc.add(high, found["of_somebody"]), found["whole"])
+    is_tenant = pc.and_(pc.is_in(found["owner"], pa.array(TENANTS)), pc.greater(found["whole"], 0.0))
+    high = pc.if_else(pc.fill_null(is_tenant, False), beyond, high)
     is_claimed = pc.greater(found["plain_count"], 0)
     weighted = pc.divide(found["by_value"], pc.if_else(pc.greater(found["claimed"], 0.0), found["claimed"], None))
     plain = pc.divide(found["plain"], pc.cast(found["plain_count"], pa.float64()))
@@ -71,11 +74,13 @@ def sums(rows: Any, by: str | Sequence[str] = "cgroup") -> pa.Table:
 def _width(table: pa.Table) -> pa.Table:
     """Distances `down` and `up` to both ends of the interval of each line."""
     table = numbered(table, ["line", "socket", "cause"], "error")
-    known = table.filter(table["is_known"])
+    known = table.filter(pc.and_(table["is_known"], pc.is_valid(table["value"])))
     # Rows of one cause on one socket have the same error; those of different ones are independent.
-    causes = total(known, ["line", "error"], down="down", up="up")
+    causes = total(known, ["line", "error"], down="down", up="up", all_down="all_down", all_up="all_up")
+    windows = known.group_by(["line", "error", "mono_ns"]).aggregate([("window_ns", "max")])
+    causes = causes.join(total(windows, ["line", "error"], windows_ns="window_ns_max"), ["line", "error"])
     for name in ["down", "up"]:
-        causes = causes.append_column(f"{name}_squared", pc.multiply(causes[name], causes[name]))
+        causes = causes.append_column(f"{name}_squared", squared_width(causes, name))
     causes = total(causes, ["line"], down="down_squared", up="up_squared")
     unknown = total(table.filter(pc.invert(table["is_known"])), ["line"], down_unknown="down", up_unknown="up")
     both = distinct(table, "line", []).join(causes, "line").join(unknown, "line")
@@ -84,6 +89,14 @@ def _width(table: pa.Table) -> pa.Table:
         squares = pc.sqrt(pc.fill_null(both[name], 0.0))
         answer[name] = pc.add(squares, pc.fill_null(both[f"{name}_unknown"], 0.0))
     return pa.table(answer)
+
+
+def _events(table: pa.Table) -> pa.Table:
+    """The sum of each event, and what of it some tenant may have caused, and not nobody."""
+    whole = total(table, ["what"], whole="value")
+    is_nobody = pc.fill_null(pc.equal(table["owner"], "unattributed"), False)
+    events = whole.join(total(table.filter(is_nobody), ["what"], unattributed="value"), "what")
+    return events.append_column("of_somebody", of_somebody(events["whole"], events["unattributed"]))
 
 
 def _known(table: pa.Table) -> pa.Table:

@@ -130,25 +130,30 @@ struct CauseWidths {
     all: HalfWidths,
     /// Length of the windows in which there are rows, ns.
     windows_ns: f64,
-    /// The end of the last of these windows.
-    last_end_ns: Option<i64>,
+    /// The end of the last of these windows, and its length, ns.
+    last_window_ns: Option<(i64, i64)>,
 }
 
 impl CauseWidths {
     fn add_row(&mut self, lasting: HalfWidths, all: HalfWidths, (end_ns, length_ns): (i64, i64)) {
         self.lasting.add(lasting);
         self.all.add(all);
-        // The rows of a window are consecutive. If not, errors count as those of more time.
-        if self.last_end_ns.replace(end_ns) != Some(end_ns) {
-            self.windows_ns += length_ns as f64;
-        }
+        // The rows of windows that end together are consecutive, and the longest counts. If they are
+        // not, errors count as those of more time.
+        let counted_ns = match self.last_window_ns {
+            Some((last_end_ns, length_ns)) if last_end_ns == end_ns => length_ns,
+            _ => 0,
+        };
+        let longest_ns = counted_ns.max(length_ns);
+        self.windows_ns += (longest_ns - counted_ns) as f64;
+        self.last_window_ns = Some((end_ns, longest_ns));
     }
 
     fn unite(&mut self, other: &Self) {
         self.lasting.add(other.lasting);
         self.all.add(other.all);
         self.windows_ns += other.windows_ns;
-        self.last_end_ns = self.last_end_ns.max(other.last_end_ns);
+        self.last_window_ns = self.last_window_ns.max(other.last_window_ns);
     }
 
     /// The squares of the half widths of the sum.
