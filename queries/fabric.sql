@@ -43,7 +43,7 @@ shares AS (
         greatest(value, 0) AS share,
         greatest(total - greatest(value, 0), 0) AS room,
         half_width(CASE WHEN by_process THEN confidence ELSE coalesce(cgroup_confidence, confidence) END) AS width,
-        half_width(confidence) AS own_width
+        half_width(greatest(confidence, 0.01)) AS own_width
     FROM recorded
 ),
 -- The distances to both ends of a row's interval: those of errors that last, and of all errors. If it reaches 0, its error
@@ -137,7 +137,8 @@ SELECT
     CASE WHEN claims > 0 THEN least(greatest(value - down, 0), value) END AS low,
     CASE WHEN claims > 0 THEN
         CASE WHEN owner IN ('task', 'other_tasks') AND whole > 0
-             THEN least(greatest(least(value + up, most), value) + coalesce(of_somebody, 0), whole)
+             THEN greatest(least(greatest(least(value + up, most), value) + coalesce(of_somebody, 0), whole),
+                           greatest(least(value + up, most), value))
              ELSE greatest(least(value + up, most), value) END
     END AS high,
     known_s,

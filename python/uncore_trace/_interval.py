@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 RIGHT_WITHIN = 0.1
 #: Probability that the truth is in the interval.
 LEVEL = 0.9
+#: Recorded confidences are in hundredths.
+LEAST_CONFIDENCE = 0.01
 #: For how long errors that do not last are alike, ns.
 CORRELATION_NS = 2e9
 #: The part of an event that nobody is expected to move: the median, and the standard deviation of its logarithm.
@@ -63,8 +65,9 @@ def reaches(rows: pa.Table) -> pa.Table:
     far = pc.multiply(share, width)
     known = pc.fill_null(pc.less(width, 1.0), False)
     down, up = pc.min_element_wise(far, share), pc.min_element_wise(far, room)
-    own = pc.multiply(share, half_width(rows["confidence"]))
     has_own = pc.is_valid(rows["confidence"])
+    own = pc.max_element_wise(pc.cast(rows["confidence"], pa.float64()), LEAST_CONFIDENCE, skip_nulls=False)
+    own = pc.multiply(share, half_width(own))
     added = {
         "share": share,
         "down": down,

@@ -592,7 +592,12 @@ impl History {
 
     /// The number of the block of a tick.
     pub(super) fn block_of(&self, tick: u64) -> u64 {
-        tick.div_ceil((BLOCK_NS / self.tick_ns).max(1))
+        tick.div_ceil(self.block_ticks())
+    }
+
+    /// Number of ticks of a block.
+    pub(super) fn block_ticks(&self) -> u64 {
+        (BLOCK_NS / self.tick_ns).max(1)
     }
 
     /// The number of the first block that is needed to correct rates at `tick`.

@@ -332,7 +332,11 @@ impl Regression {
             window.histories.and_then(|histories| histories.port_confidence.get(&window.end_tick));
         let weights = Weights::for_predictor(self.predictor);
         let misfit = self.learner.misfit_variances();
-        let attributed: f64 = window_parts.owners.iter().map(|owner_part| owner_part.value).sum();
+        let known_parts = window_parts
+            .owners
+            .iter()
+            .filter(|owner_part| owner_part.source.owner != Owner::Unattributed);
+        let attributed: f64 = known_parts.map(|owner_part| owner_part.value).sum();
         let baseline = baseline_variance(1.0 - attributed / value) * misfit.unknown_baseline;
         let mut shares: Vec<Share> = Vec::with_capacity(window_parts.owners.len() + 1);
         for owner_part in &window_parts.owners {

@@ -40,6 +40,10 @@ const SPAN_REVIEWS: usize = 10;
 /// Prior standard deviation of the cost, around 0: any value from 0 to 1 is plausible.
 const PRIOR_SD: f64 = 0.5;
 
+/// Least part of a sum of squares that has to be left when what goes with the expected count is
+/// taken away.
+const MIN_LEFT: f64 = 1e-6;
+
 /// Largest cost: a thread beside a busy sibling does something.
 const MAX_COST: f64 = 0.9;
 
@@ -114,12 +118,22 @@ impl ContrastFit {
             return sums;
         }
         let contrast_slope = expected_by_contrast / expected_squares;
-        ContrastSums {
+        let explained = ContrastSums {
             cross: sums.cross - contrast_slope * expected_by_residual,
             contrast_squares: sums.contrast_squares - contrast_slope * expected_by_contrast,
             residual_squares: sums.residual_squares
                 - expected_by_residual * expected_by_residual / expected_squares,
             freedom: (sums.freedom - 1.0).max(0.0),
+        };
+        // A counter that counts nothing has residuals that are minus what is expected: what is left
+        // is rounding.
+        let is_left = |left: f64, all: f64| left > MIN_LEFT * all;
+        if is_left(explained.residual_squares, sums.residual_squares)
+            && is_left(explained.contrast_squares, sums.contrast_squares)
+        {
+            explained
+        } else {
+            ContrastSums::default()
         }
     }
 }
@@ -222,15 +236,15 @@ impl SiblingCost {
     /// Improves the cost by the sums of all counters of a review, which were made with this cost.
     /// Each counter weighs as much as its residuals are small.
     pub(super) fn update_cost(&mut self, sums_of_counters: impl Iterator<Item = ContrastSums>) {
+        for (amount, beside_busy) in &mut self.use_by_slot {
+            *amount *= USE_FORGETTING_FACTOR;
+            *beside_busy *= USE_FORGETTING_FACTOR;
+        }
         if !self.is_observed {
             return;
         }
         self.information *= COST_FORGETTING_FACTOR;
         self.weighed_cost *= COST_FORGETTING_FACTOR;
-        for (amount, beside_busy) in &mut self.use_by_slot {
-            *amount *= USE_FORGETTING_FACTOR;
-            *beside_busy *= USE_FORGETTING_FACTOR;
-        }
         for sums in sums_of_counters {
             let weight = sums.freedom / sums.residual_squares;
             if !weight.is_finite() {
@@ -249,10 +263,10 @@ impl SiblingCost {
             self.spans.add_span(information, weighed_cost);
         }
         let precision = self.information + 1.0 / (PRIOR_SD * PRIOR_SD);
-        let cost = (self.weighed_cost / precision).clamp(0.0, MAX_COST);
+        let cost = self.weighed_cost / precision;
         // The positive-part estimator of James and Stein (1961).
         let variance = self.spans.dispersion(cost) / precision;
-        self.cost = if cost > 0.0 { (cost - variance / cost).max(0.0) } else { 0.0 };
+        self.cost = if cost > 0.0 { (cost - variance / cost).clamp(0.0, MAX_COST) } else { 0.0 };
     }
 }
 
@@ -308,6 +322,31 @@ mod tests {
     fn what_a_busy_sibling_costs_is_found() {
         for cost in [0.0, 0.2, 0.45] {
             assert!((found_cost(cost) - cost).abs() < 0.02, "{cost}: {}", found_cost(cost));
+        }
+    }
+
+    #[test]
+    fn a_counter_that_counts_nothing_says_nothing() {
+        let mut random = SplitMix(9);
+        let mut cost = SiblingCost::default();
+        for _ in 0..600 {
+            let mut fit = ContrastFit::default();
+            for _ in 0..104 {
+                let amount = 1e7 * random.next_unit();
+                let entry = UseEntry {
+                    source: 1,
+                    slot: 0,
+                    amount: amount as f32,
+                    beside_busy: (amount * random.next_unit()) as f32,
+                };
+                cost.add_tick(&[entry]);
+                let contrast = cost.contrast(&[entry], &[3.0]);
+                let expected = 3.0 * f64::from(entry.amount);
+                fit.add_tick(ContrastTick { residual: -expected, contrast, expected });
+            }
+            let sums = fit.take_sums();
+            cost.update_cost([sums].into_iter());
+            assert!(sums.freedom <= 0.0 && cost.cost() <= 0.0, "{sums:?} {}", cost.cost());
         }
     }
 

@@ -68,7 +68,8 @@ struct ThreadTick {
     siblings: Vec<usize>,
     /// Whether it is far, for each set of CPUs; `None` if it is not in the set.
     is_far: Vec<Option<bool>>,
-    /// Time by owner, without idle time, and the sum with it, ns.
+    /// Time by owner, without idle time, and the sum with it, ns. Time of which nothing is known is in
+    /// neither.
     busy_by_owner: Vec<(Owner, u64)>,
     all: u64,
 }
@@ -172,9 +173,13 @@ impl CpuUsage {
         }
         let position = self.thread_by_cpu.get(&cpu);
         if let Some(thread) = position.and_then(|position| self.threads.get_mut(*position)) {
-            thread.all += use_by_owner.iter().map(|(_, ns)| ns).sum::<u64>();
-            let busy = use_by_owner.iter().filter(|(owner, _)| *owner != Owner::Idle);
-            thread.busy_by_owner.extend(busy);
+            let known = use_by_owner.iter().filter(|(owner, _)| *owner != Owner::Unattributed);
+            for owner_time in known {
+                thread.all += owner_time.1;
+                if owner_time.0 != Owner::Idle {
+                    thread.busy_by_owner.push(*owner_time);
+                }
+            }
         }
         for (tick, set) in self.tick.iter_mut().zip(&self.sets) {
             let Some(tick) = tick else { continue };

@@ -15,7 +15,7 @@
 //! Bytes at ports ([`super::ports`]) are another use of the same kind. They are known some time
 //! after the counts, when the ports have divided them, so counts wait until then.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::attribution::{Attribution, CountedWindow};
 use super::history::{Histories, History};
@@ -37,6 +37,8 @@ pub(super) struct ByWitness {
     witnessed: Regression,
     /// Whether regression by time divides a window if its confidence is higher.
     compare: bool,
+    /// Whether it has divided a window.
+    is_divided_by_time: bool,
     /// Counts of ticks whose use is not known yet.
     counts: VecDeque<(u64, Option<f64>)>,
     /// The count since the use was last known.
@@ -76,6 +78,7 @@ impl ByWitness {
             timed: Regression::new(Predictor::Time, tick_ns, effort),
             witnessed: Regression::new(predictor, tick_ns, effort),
             compare,
+            is_divided_by_time: false,
             counts: VecDeque::new(),
             carried: 0.0,
             seen_use: SeenUse::default(),
@@ -141,7 +144,10 @@ impl Attribution for ByWitness {
     }
 
     fn misfits(&self) -> Vec<Misfit> {
-        self.witnessed.misfits()
+        let by_time = self.timed.misfits().into_iter().filter(|_| self.is_divided_by_time);
+        let misfits: BTreeSet<Misfit> =
+            self.witnessed.misfits().into_iter().chain(by_time).collect();
+        misfits.into_iter().collect()
     }
 
     fn take_contrasts(&mut self) -> Option<ContrastSums> {
@@ -195,7 +201,10 @@ impl Attribution for ByWitness {
                     if self.predictor == Predictor::Ports { Method::Ports } else { Method::Misses };
                 (method, shares)
             }
-            _ => by_time,
+            _ => {
+                self.is_divided_by_time = true;
+                by_time
+            }
         }
     }
 }

@@ -67,6 +67,10 @@ const LEVEL: f64 = 0.9;
 /// the sum of such weights is that of 2 s.
 const CORRELATION_NS: f64 = 2e9;
 
+/// Recorded confidences are in hundredths. A process whose part of its cgroup is hardly known may
+/// have 0, but the sum of its cgroup is no less known for that.
+const LEAST_CONFIDENCE: f32 = 0.01;
+
 /// A 90 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
@@ -152,7 +156,8 @@ impl CauseWidths {
     fn unite(&mut self, other: &Self) {
         self.lasting.add(other.lasting);
         self.all.add(other.all);
-        self.windows_ns += other.windows_ns;
+        // Both may have rows in the same windows.
+        self.windows_ns = self.windows_ns.max(other.windows_ns);
         self.last_window_ns = self.last_window_ns.max(other.last_window_ns);
     }
 
@@ -222,7 +227,7 @@ impl LineUncertainty {
             None => of_confidence(share.width_confidence),
         };
         let all = match (share.interval, share.confidence) {
-            (None, Some(_)) => of_confidence(share.confidence).0,
+            (None, Some(confidence)) => of_confidence(Some(confidence.max(LEAST_CONFIDENCE))).0,
             _ => lasting,
         };
         let (_, end_ns, length_ns) = share.window_key;

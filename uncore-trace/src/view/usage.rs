@@ -506,7 +506,7 @@ impl ReportLine {
             }
             let of_somebody = part_of_somebody(event.unattributed / event.total) * event.total;
             return Some(Interval {
-                high: (interval.high + of_somebody).min(event.total),
+                high: (interval.high + of_somebody).min(event.total).max(interval.high),
                 ..interval
             });
         }

@@ -78,6 +78,12 @@ const MAX_INFORMATION: f64 = 1e6;
 /// The method has converged when the squared residual is this fraction of the first.
 const CONVERGED_RESIDUAL: f64 = 1e-5;
 
+/// Least relative variance of a group's use within a block that tells it from others.
+const MIN_USE_VARIANCE: f64 = 0.25;
+
+/// Groups of more columns are not compared with others: it takes the square of their number.
+const MAX_COMPARED_COLUMNS: usize = 32;
+
 /// Products of use and count in a block, each weighed by one over what is expected of the tick.
 #[derive(Debug)]
 pub(super) struct BlockCounts {
@@ -216,33 +222,52 @@ impl BlockRates {
         let variance = relative_variances(number, solution, &rates, &momentary_variance, history);
         Self { number, long_block: (long_number, slow_rates), rates, variance }
     }
-}
 
-impl BlockRates {
     /// By group of columns without the baseline: its expected part of the block, and the relative
     /// correction of that. The processes of a group change together, and say nothing of others.
+    ///
+    /// Groups whose use hardly varies in the block are left out: the counts tell their sum only, so
+    /// each of them has a part of the same correction.
     pub(super) fn group_corrections(
         &self,
         solution: &RateSolution,
         history: &History,
     ) -> Vec<(f64, f64)> {
         let Some(block) = history.block(self.number) else { return Vec::new() };
-        let mut sums: Vec<(f64, f64)> = vec![(0.0, 0.0); solution.rates.len()];
+        let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for slot in solution.active_slots.iter().filter(|slot| **slot != usize::from(BASELINE)) {
-            let group = history.columns().group_slot(*slot);
-            let (Some(amount), Some(learnt), Some(rate), Some(sum)) = (
-                block.products.row(*slot).first(),
-                solution.rates.get(*slot),
-                self.rates.get(*slot),
-                sums.get_mut(group),
-            ) else {
-                continue;
-            };
-            sum.0 += f64::from(*amount) * learnt;
-            sum.1 += f64::from(*amount) * (rate - learnt);
+            groups.entry(history.columns().group_slot(*slot)).or_default().push(*slot);
         }
-        let groups = sums.into_iter().filter(|(expected, _)| *expected > 0.0);
-        groups.map(|(expected, change)| (expected, change / expected)).collect()
+        let products = &block.products;
+        let product = |first: usize, second: usize| {
+            let row = products.row(first.max(second));
+            row.get(first.min(second)).copied().map_or(0.0, f64::from)
+        };
+        let baseline = usize::from(BASELINE);
+        let ticks = product(baseline, baseline);
+        let rate_at = |rates: &[f64], slot: usize| rates.get(slot).copied().unwrap_or(0.0);
+        let correction = |slots: Vec<usize>| {
+            let learnt = |slot: usize| rate_at(&solution.rates, slot);
+            let expected: f64 =
+                slots.iter().map(|slot| product(*slot, baseline) * learnt(*slot)).sum();
+            if slots.len() > MAX_COMPARED_COLUMNS || expected <= 0.0 {
+                return None;
+            }
+            let squares_of_column = |slot: usize| {
+                let with_column = slots.iter().map(|other| product(slot, *other) * learnt(*other));
+                learnt(slot) * with_column.sum::<f64>()
+            };
+            let squares: f64 = slots.iter().map(|slot| squares_of_column(*slot)).sum();
+            let relative_variance = squares * ticks / (expected * expected) - 1.0;
+            let change: f64 = slots
+                .iter()
+                .map(|slot| {
+                    product(*slot, baseline) * (rate_at(&self.rates, *slot) - learnt(*slot))
+                })
+                .sum();
+            (relative_variance >= MIN_USE_VARIANCE).then_some((expected, change / expected))
+        };
+        groups.into_values().filter_map(correction).collect()
     }
 }
 

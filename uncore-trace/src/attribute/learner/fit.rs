@@ -35,6 +35,9 @@ const MIN_LATE: f64 = 0.05;
 /// Least part of the variance of rates that is said to be common: more than half.
 const MIN_COMMON: f64 = 0.5;
 
+/// Least number of groups of columns of a block.
+const MIN_GROUPS: usize = 3;
+
 /// Largest autocorrelation of the residuals: what lasts longer than the memory of the rates is in
 /// the rates.
 const MAX_AUTOCORRELATION: f64 = 0.9;
@@ -160,10 +163,11 @@ impl ModelFit {
         }
     }
 
-    /// Adds a block: the weights and relative corrections of its groups of columns.
-    pub(super) fn add_block(&mut self, corrections: &[(f64, f64)]) {
+    /// Adds a block of so many ticks: the weights and relative corrections of its groups of columns
+    /// that can be told apart. Few groups do not tell a common change from their own.
+    pub(super) fn add_block(&mut self, corrections: &[(f64, f64)], ticks: u64) {
         let weights: f64 = corrections.iter().map(|(weight, _)| weight).sum();
-        if weights <= 0.0 {
+        if weights <= 0.0 || corrections.len() < MIN_GROUPS {
             return;
         }
         let (mut change, mut own_squares, mut concentration) = (0.0, 0.0, 0.0);
@@ -173,7 +177,7 @@ impl ModelFit {
             own_squares += (part * correction).powi(2);
             concentration += part * part;
         }
-        let forgetting = (-100.0 / MEMORY).exp();
+        let forgetting = (-(ticks as f64) / MEMORY).exp();
         self.blocks = forgetting * self.blocks + 1.0;
         self.common_squares = forgetting * self.common_squares + change * change;
         self.own_squares = forgetting * self.own_squares + own_squares;
@@ -261,7 +265,7 @@ mod tests {
             let changes: Vec<(f64, f64)> = (1..=20)
                 .map(|column| (f64::from(column), together + own * random.next_normal()))
                 .collect();
-            fit.add_block(&changes);
+            fit.add_block(&changes, 100);
         }
         fit
     }
@@ -282,7 +286,7 @@ mod tests {
         let mut fit = ModelFit::default();
         for _ in 0..600 {
             let small = (0..20).map(|_| (1.0, 0.05 * random.next_normal())).collect::<Vec<_>>();
-            fit.add_block(&[&[(60.0, 0.5 * random.next_normal())], &*small].concat());
+            fit.add_block(&[&[(60.0, 0.5 * random.next_normal())], &*small].concat(), 100);
         }
         assert!(fit.common_variance() <= 0.0 && !fit.change_together());
     }

@@ -23,6 +23,9 @@ const MARGIN: f64 = 0.05;
 /// Time constant of the memory, in ticks: that of the rates.
 const MEMORY: f64 = 60_000.0;
 
+/// Half of it.
+const HALF_MEMORY_TICKS: u64 = 30_000;
+
 /// Part of the ticks that are full from which on a link is said to be at its limit.
 const NOTED_FRACTION: f64 = 0.05;
 
@@ -99,9 +102,13 @@ struct NearLimit {
 /// The limit of one counter.
 #[derive(Debug, Default)]
 pub(super) struct LinkLimit {
-    /// The largest count that two ticks in succession reached: a reading that is late has a part of
-    /// the next tick's count, which that tick lacks.
+    /// The largest count that two ticks in succession reached in the last minute, or half of one: a
+    /// reading that is late has a part of the next tick's count, which that tick lacks.
     limit: f64,
+    /// The same of the current half minute, its ticks, and the same of the one before.
+    half_limit: f64,
+    half_ticks: u64,
+    last_half_limit: f64,
     previous_count: f64,
     ticks: f64,
     /// The limit at which the sums began.
@@ -114,13 +121,20 @@ impl LinkLimit {
     /// that is not what was counted.
     pub(super) fn add_tick(&mut self, count: f64, expected: f64) -> Option<f64> {
         let forgetting_factor = 1.0 - 1.0 / MEMORY;
-        self.limit = (self.limit * forgetting_factor).max(count.min(self.previous_count));
+        self.half_ticks += 1;
+        if self.half_ticks > HALF_MEMORY_TICKS {
+            self.last_half_limit = std::mem::take(&mut self.half_limit);
+            self.half_ticks = 1;
+        }
+        self.half_limit = self.half_limit.max(count.min(self.previous_count));
+        self.limit = self.half_limit.max(self.last_half_limit);
         self.previous_count = count;
         self.ticks = forgetting_factor * self.ticks + 1.0;
         if self.limit <= 0.0 {
             return None;
         }
-        if self.limit > (1.0 + MARGIN) * self.first_limit {
+        // Sums around another limit say nothing of this one.
+        if (self.limit / self.first_limit - 1.0).abs() > MARGIN || self.first_limit <= 0.0 {
             (self.first_limit, self.near) = (self.limit, NearLimit::default());
         }
         let (count, expected) = (count / self.limit, expected / self.limit);
@@ -258,6 +272,18 @@ mod tests {
             );
         }
         assert!(limit.near.full_ticks > 10.0 * limit.near.next_ticks);
+    }
+
+    #[test]
+    fn a_link_that_has_room_again_is_not_full() {
+        let mut full = limit_of(|demand| demand.min(100.0));
+        let mut random = SplitMix(7);
+        for tick in 0..90_000 {
+            let expected = 20.0 + 40.0 * random.next_unit();
+            let demand = full.add_tick(expected + 5.0 * random.next_normal(), expected);
+            assert_eq!(demand, None, "{tick}");
+        }
+        assert!(full.full_fraction() <= 0.0);
     }
 
     #[test]

@@ -30,7 +30,7 @@ mod limit;
 mod observation;
 mod posterior;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use self::bend::Bend;
 pub(super) use self::block_rates::Variance;
@@ -183,6 +183,8 @@ pub(super) struct Learner {
     bend: Bend,
     limit: LinkLimit,
     fit: ModelFit,
+    /// What was true since rates were well known.
+    past_misfits: BTreeSet<Misfit>,
     contrast_fit: ContrastFit,
     /// The rates of the block that was divided last.
     block_rates: Option<BlockRates>,
@@ -224,6 +226,7 @@ impl Learner {
             bend: Bend::default(),
             limit: LinkLimit::default(),
             fit: ModelFit::default(),
+            past_misfits: BTreeSet::new(),
             contrast_fit: ContrastFit::default(),
             block_rates: None,
             contributions: Contributions::default(),
@@ -444,6 +447,9 @@ impl Learner {
             }
         }
         self.block_rates = None;
+        if self.learnt_ticks >= COVARIANCE_INTERVALS * self.solve_interval_ticks {
+            self.past_misfits.extend(self.current_misfits());
+        }
     }
 
     /// The rates over the sum of the counts.
@@ -494,7 +500,8 @@ impl Learner {
                         &mut self.prior_scales,
                         previous,
                     );
-                    self.fit.add_block(&corrected.group_corrections(&self.solution, history));
+                    let corrections = corrected.group_corrections(&self.solution, history);
+                    self.fit.add_block(&corrections, history.block_ticks());
                     corrected
                 }
             };
@@ -554,8 +561,13 @@ impl Learner {
         self.solution.variance_factor(slot, self.fit.autocorrelation_factor())
     }
 
-    /// What the ticks say against the model.
+    /// What the ticks have said against the model.
     pub(super) fn misfits(&self) -> Vec<Misfit> {
+        self.past_misfits.union(&self.current_misfits()).copied().collect()
+    }
+
+    /// What the ticks of the last minute say against the model.
+    fn current_misfits(&self) -> BTreeSet<Misfit> {
         [
             (self.limit.is_reached(), Misfit::LinkFull),
             (self.fit.change_together(), Misfit::ChangeTogether),
@@ -563,7 +575,7 @@ impl Learner {
             (self.part_of_somebody() > 0.0, Misfit::Unattributed),
         ]
         .into_iter()
-        .filter_map(|(is_found, misfit)| is_found.then_some(misfit))
+        .filter_map(|(is_true, misfit)| is_true.then_some(misfit))
         .collect()
     }
 
