@@ -29,9 +29,10 @@
 //!   with the probability of its part;
 //! - what the residuals of the ticks say against the model
 //!   ([`super::learner::MisfitVariances`]): the variance of a change that all rates have in common,
-//!   times `(1 - p)^2`; the square of the part of the bytes that comes late, times `(1 - p) / p`;
-//!   and the variance with which rates change, times the part of the ticks in which the link is
-//!   full, for nothing tells of such a change then;
+//!   times `(1 - p)^2` with the part `p` of the owner's group, whose processes change alike; the
+//!   square of the part of the bytes that comes late, times `(1 - p) / p`; and the variance with
+//!   which rates change, times the part of the ticks in which the link is full, for nothing tells of
+//!   such a change then;
 //! - for misses, one over their number in the window;
 //! - for ports, the variance that the confidence of their own shares says;
 //! - for time, `(e / t)^2`, with `t` the owner's time in the window and `e` twice 15 us,
@@ -45,6 +46,8 @@
 //! rates last: the confidence of a cgroup's sum over a longer time is that of `g' C g` for the sum
 //! of all columns of the cgroup, so that errors between processes cancel, that of the baseline, that
 //! of late bytes, and [`LASTING_VARIANCE`].
+
+use std::collections::BTreeMap;
 
 use super::attribution::{Attribution, CountedWindow};
 use super::columns;
@@ -338,6 +341,12 @@ impl Regression {
             .filter(|owner_part| owner_part.source.owner != Owner::Unattributed);
         let attributed: f64 = known_parts.map(|owner_part| owner_part.value).sum();
         let baseline = baseline_variance(1.0 - attributed / value) * misfit.unknown_baseline;
+        let group_slot =
+            |owner_part: &OwnerPart| history.columns().group_slot(usize::from(owner_part.slot));
+        let mut group_fractions: BTreeMap<usize, f64> = BTreeMap::new();
+        for owner_part in &window_parts.owners {
+            *group_fractions.entry(group_slot(owner_part)).or_default() += owner_part.value / value;
+        }
         let mut shares: Vec<Share> = Vec::with_capacity(window_parts.owners.len() + 1);
         for owner_part in &window_parts.owners {
             let (owner, fraction) = (owner_part.source.owner, owner_part.value / value);
@@ -348,6 +357,8 @@ impl Regression {
             let noise_variance =
                 owner_part.noise * (1.0 - owner_part.noise / noise.max(1e-300)).max(0.0);
             let share = fraction.max(1e-9);
+            let group_fraction =
+                group_fractions.get(&group_slot(owner_part)).copied().unwrap_or(share);
             let others = (1.0 - share).max(0.0) / share.max(MIN_FRACTION);
             let learnt_factor = self.learner.learnt_factor(usize::from(owner_part.slot));
             let uncertain = ShareVariances {
@@ -355,7 +366,7 @@ impl Regression {
                 noise: NOISE_FACTOR * noise_variance / (share * value).powi(2).max(1e-300),
                 whole_count: weights.whole_count * others,
                 baseline,
-                misfit: misfit.common * (1.0 - share).powi(2)
+                misfit: misfit.common * (1.0 - group_fraction).max(0.0).powi(2)
                     + (misfit.late + misfit.of_somebody) * others,
                 lasting_misfit: misfit.late * others,
                 group_rates: learnt_factor * group_learnt,

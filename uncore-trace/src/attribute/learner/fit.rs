@@ -57,12 +57,13 @@ fn chi_square_ratio(freedom: f64, deviate: f64) -> f64 {
 }
 
 /// By how much the variance of a mean is larger than for independent errors, if they are those of a
-/// first-order autoregressive process with these sums of products and squares.
-fn inflation_factor(cross: f64, squares: f64) -> f64 {
-    if squares <= 0.0 {
+/// first-order autoregressive process with these sums of products and squares over `count` errors.
+/// A few errors say little of it: the correlation is less by its standard error (Bartlett 1946).
+fn inflation_factor(cross: f64, squares: f64, count: f64) -> f64 {
+    if squares <= 0.0 || count <= 0.0 {
         return 1.0;
     }
-    let correlation = (cross / squares).clamp(0.0, MAX_AUTOCORRELATION);
+    let correlation = (cross / squares - count.sqrt().recip()).clamp(0.0, MAX_AUTOCORRELATION);
     (1.0 + correlation) / (1.0 - correlation)
 }
 
@@ -78,7 +79,8 @@ struct StepSums {
     cross: f64,
     squares: f64,
     cross_squares: f64,
-    /// Squared residuals, and residual by the one before it.
+    /// Number of residuals, their squares, and residual by the one before it.
+    residuals: f64,
     residual_squares: f64,
     residual_cross: f64,
 }
@@ -100,6 +102,7 @@ impl StepSums {
             self.cross_squares = forgetting * self.cross_squares + product * product;
         }
         if let Some((_, before)) = self.last.iter().rev().nth(1) {
+            self.residuals = forgetting * self.residuals + 1.0;
             self.residual_squares = forgetting * self.residual_squares + residual * residual;
             self.residual_cross = forgetting * self.residual_cross + residual * before;
         }
@@ -198,7 +201,7 @@ impl ModelFit {
 
     /// How many blocks tell as much as an independent one: as [`Self::autocorrelation_factor`].
     fn change_factor(&self) -> f64 {
-        inflation_factor(self.common_cross, self.common_squares)
+        inflation_factor(self.common_cross, self.common_squares, self.blocks)
     }
 
     /// The variance of a relative change that all columns have in common; 0 unless the test is sure.
@@ -215,7 +218,7 @@ impl ModelFit {
     /// longest step: that of the mean of a first-order autoregressive process.
     pub(super) fn autocorrelation_factor(&self) -> f64 {
         let [.., longest] = &self.steps;
-        inflation_factor(longest.residual_cross, longest.residual_squares)
+        inflation_factor(longest.residual_cross, longest.residual_squares, longest.residuals)
     }
 
     /// Whether most of what rates change is common to all columns.
