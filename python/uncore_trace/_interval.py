@@ -20,8 +20,9 @@ LEVEL = 0.9
 LEAST_CONFIDENCE = 0.01
 #: For how long errors that do not last are alike, ns.
 CORRELATION_NS = 2e9
-#: The part of an event that nobody is expected to move: the median, and the standard deviation of its logarithm.
-NOBODY_PART = (0.05, 1.0)
+#: The prior of the part of an event that no owner causes: its median, and the standard deviation of its logarithm.
+BASELINE_MEDIAN = 0.05
+BASELINE_LOG_SD = 1.0
 #: Any of these may have caused what is unattributed beyond that.
 TENANTS = ["task", "other_tasks"]
 #: Lines by one of these columns divide cgroups.
@@ -94,8 +95,7 @@ def squared_width(causes: pa.Table, name: str) -> pa.ChunkedArray:
 
 def of_somebody(whole: pa.ChunkedArray, unattributed: pa.ChunkedArray) -> pa.ChunkedArray:
     """What of the unattributed part of events some tenant may have caused, and not nobody."""
-    median, log_sd = NOBODY_PART
-    of_nobody = pc.multiply(whole, median * math.exp(log_sd))
+    of_nobody = pc.multiply(whole, BASELINE_MEDIAN * math.exp(BASELINE_LOG_SD))
     return pc.max_element_wise(pc.subtract(pc.fill_null(unattributed, 0.0), of_nobody), 0.0)
 
 

@@ -21,16 +21,17 @@ use super::row_time::RowTime;
 /// `confidence` is the chance that a share is within this relative error of the truth.
 pub const RIGHT_WITHIN: f64 = 0.1;
 
-/// The part of a count that devices, firmware and the kernel are expected to move without an owner:
-/// the median, and the standard deviation of its logarithm. It is the prior of what is
-/// `unattributed`.
-pub const NOBODY_PART: (f64, f64) = (0.05, 1.0);
+/// The prior of the part of a count that no owner causes, but devices, firmware and the kernel: it
+/// is log-normal with this median.
+pub const BASELINE_MEDIAN: f64 = 0.05;
 
-/// How much of the part `unattributed` of a count owners may have caused: what it is more than one
-/// standard deviation above the median of [`NOBODY_PART`].
+/// The standard deviation of the logarithm of that part.
+pub const BASELINE_LOG_SD: f64 = 1.0;
+
+/// How much of the part `unattributed` of a count owners may have caused: what is above the prior's
+/// median by more than one standard deviation.
 pub fn part_of_somebody(unattributed: f64) -> f64 {
-    let (median, log_sd) = NOBODY_PART;
-    (unattributed - median * log_sd.exp()).max(0.0)
+    (unattributed - BASELINE_MEDIAN * BASELINE_LOG_SD.exp()).max(0.0)
 }
 
 table! {

@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn threads_of_a_core_are_siblings() {
-        let found = siblings(&[
+        let core_siblings = siblings(&[
             (Some(0), Some(0)),
             (Some(0), Some(1)),
             (Some(1), Some(0)),
@@ -73,9 +73,9 @@ mod tests {
             (Some(0), None),
             (Some(0), None),
         ]);
-        assert_eq!(found.siblings_of(0), [3]);
-        assert_eq!(found.siblings_of(3), [0]);
-        assert!([1, 2, 4, 5, 9].iter().all(|cpu| found.siblings_of(*cpu).is_empty()));
+        assert_eq!(core_siblings.siblings_of(0), [3]);
+        assert_eq!(core_siblings.siblings_of(3), [0]);
+        assert!([1, 2, 4, 5, 9].iter().all(|cpu| core_siblings.siblings_of(*cpu).is_empty()));
         assert_eq!(siblings(&[(Some(0), Some(0)), (Some(0), Some(1))]), CoreSiblings::default());
         // All CPUs in one core.
         assert_eq!(siblings(&[(Some(0), Some(0)); 16]), CoreSiblings::default());

@@ -145,26 +145,34 @@ impl Histories {
     }
 
     /// Adds a tick in which a virtual machine ran whose misses are not counted.
-    pub(super) fn push_blind(&mut self, tick: u64, times: &[(TrafficSource, u64)]) {
-        self.time.push(tick, times);
+    pub(super) fn push_blind(
+        &mut self,
+        tick: u64,
+        times: &[(TrafficSource, u64)],
+        beside_busy: &[u64],
+    ) {
+        self.time.push(tick, times, beside_busy);
         if let Some(history) = &mut self.misses {
-            history.push(tick, &[]);
+            history.push(tick, &[], &[]);
             history.blind_ticks.push_back(tick);
         }
     }
 
-    /// Adds a tick: nanoseconds and, if used, misses by source, each source at most once. The flag
-    /// with the misses says whether they are complete; if not, the rest comes with the next tick.
+    /// Adds a tick: nanoseconds and, if used, misses by source, each source at most once.
+    /// `beside_busy` has the part of each time beside a busy sibling thread, ns; where it is shorter,
+    /// these are 0. The flag with the misses says whether they are complete; if not, the rest comes
+    /// with the next tick.
     pub(super) fn push(
         &mut self,
         tick: u64,
         times: &[(TrafficSource, u64)],
+        beside_busy: &[u64],
         misses: impl FnOnce() -> (Vec<(TrafficSource, u64)>, bool),
     ) {
-        self.time.push(tick, times);
+        self.time.push(tick, times, beside_busy);
         let Some(history) = &mut self.misses else { return };
         let (misses, is_complete) = misses();
-        history.push(tick, &misses);
+        history.push(tick, &misses, &[]);
         if !is_complete {
             history.mark_incomplete();
         }
@@ -256,10 +264,8 @@ pub struct History {
     total_use: f64,
     design: Design,
     blocks: VecDeque<Block>,
-    /// What a busy sibling thread costs, and the time beside one in the tick that comes next, ns of
-    /// each source of it.
+    /// What a busy sibling thread costs.
     sibling_cost: SiblingCost,
-    next_beside_busy: Vec<u64>,
     shared: Mutex<SharedSums>,
 }
 
@@ -324,7 +330,6 @@ impl History {
             design: Design::default(),
             blocks: VecDeque::new(),
             sibling_cost: SiblingCost::default(),
-            next_beside_busy: Vec::new(),
             shared: Mutex::default(),
         }
     }
@@ -414,13 +419,12 @@ impl History {
 
     /// Adds a tick: nanoseconds or misses by source, each source at most once. Idle time is left
     /// out, because it explains nothing; misses of an idle CPU are kept.
-    fn push(&mut self, tick: u64, use_by_source: &[(TrafficSource, u64)]) {
+    fn push(&mut self, tick: u64, use_by_source: &[(TrafficSource, u64)], beside_busy: &[u64]) {
         let (unit, explains_idle) = match self.predictor {
             Predictor::Time => (1.0 / self.tick_ns as f64, false),
             Predictor::Misses | Predictor::Ports => (1.0, true),
         };
-        let beside_busy = std::mem::take(&mut self.next_beside_busy);
-        let beside_busy = beside_busy.into_iter().chain(iter::repeat(0));
+        let beside_busy = beside_busy.iter().copied().chain(iter::repeat(0));
         let cost = self.sibling_cost.cost();
         let amount = |(&(source, amount), beside_busy): (&(TrafficSource, u64), u64)| {
             let beside_busy = beside_busy as f64 * unit;
@@ -428,12 +432,6 @@ impl History {
             explains.then_some((source, amount as f64 * unit - cost * beside_busy, beside_busy))
         };
         self.push_amounts(tick, use_by_source.iter().zip(beside_busy).filter_map(amount));
-    }
-
-    /// Sets the time beside a busy sibling in the tick that comes next, ns of each source of it.
-    pub(super) fn set_beside_busy(&mut self, times: &[u64]) {
-        self.next_beside_busy.clear();
-        self.next_beside_busy.extend_from_slice(times);
     }
 
     /// Improves the cost of a busy sibling by what all counters have learnt of it.
@@ -753,7 +751,7 @@ mod tests {
     fn run(history: &mut History, ticks: u64, times: &[(TrafficSource, u64)]) {
         for _ in 0..ticks {
             let tick = history.first_tick + history.rows.len() as u64;
-            history.push(tick, times);
+            history.push(tick, times, &[]);
             if tick.is_multiple_of(100) {
                 history.review_use();
                 history.forget_before(tick.saturating_sub(2000));
@@ -797,8 +795,8 @@ mod tests {
         assert!(history.edge_fraction(near(1), edge) > 0.99);
         for tick in 0..1000 {
             let odd = tick % 2;
-            history
-                .push(tick, &[(near(1), odd * TICK), (near(2), TICK * 97 / 100 + odd * TICK / 33)]);
+            let times = [(near(1), odd * TICK), (near(2), TICK * 97 / 100 + odd * TICK / 33)];
+            history.push(tick, &times, &[]);
         }
         assert!(history.edge_fraction(near(1), edge) < 0.01);
         assert!(history.edge_fraction(near(2), edge) > 0.99);
@@ -807,8 +805,8 @@ mod tests {
     #[test]
     fn ticks_that_were_not_seen_are_empty() {
         let mut history = History::new(Predictor::Time, TICK);
-        history.push(5, &[(near(1), TICK)]);
-        history.push(8, &[(near(1), TICK)]);
+        history.push(5, &[(near(1), TICK)], &[]);
+        history.push(8, &[(near(1), TICK)], &[]);
         assert_eq!([4, 5, 6, 8, 9].map(|tick| history.tick_entries(tick).len()), [0, 1, 0, 1, 0]);
         assert_eq!(history.last_tick(), 8);
     }

@@ -156,16 +156,13 @@ impl Learning {
             // The misses of a tick are a part of its use, so witnesses are read before the use is
             // added, and the use is there when the counters get their counts of the tick.
             self.witnesses.take_tick(*tick, tracks);
-            let sets = self.histories.iter_mut().zip(times).zip(&self.sets).enumerate();
-            for (set_index, ((histories, times), set)) in sets {
+            let sets = self.histories.iter_mut().zip(times).zip(beside_busy).zip(&self.sets);
+            for (((histories, times), beside_busy), set) in sets {
                 let Some(histories) = histories else { continue };
-                if let Some(beside_busy) = beside_busy.get(set_index) {
-                    histories.time.set_beside_busy(beside_busy);
-                }
                 if times.iter().any(|(source, _)| self.guests.contains(&source.owner)) {
-                    histories.push_blind(*tick, times);
+                    histories.push_blind(*tick, times, beside_busy);
                 } else {
-                    histories.push(*tick, times, || self.witnesses.misses_of_set(set));
+                    histories.push(*tick, times, beside_busy, || self.witnesses.misses_of_set(set));
                 }
             }
             for track in tracks.iter_mut().filter(|track| track.learns) {

@@ -9,7 +9,7 @@ pub enum Misfit {
     ChangeTogether,
     /// Bytes come some time after the CPU time that caused them.
     LateBytes,
-    /// More is attributed to nobody than devices and the kernel are expected to move.
+    /// More is unattributed than devices and the kernel are expected to move.
     Unattributed,
 }
 

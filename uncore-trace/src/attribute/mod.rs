@@ -50,6 +50,7 @@ mod source;
 mod span;
 mod stage;
 mod stages;
+mod statistics;
 mod sums;
 mod switches;
 mod symmetric;

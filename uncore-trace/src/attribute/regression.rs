@@ -24,9 +24,9 @@
 //! - `(u / 2(1 - u))^2`, with `u` the baseline's part of the count, times the part of the prior
 //!   variance of the baseline that the ticks have not removed: where they do not tell the baseline
 //!   from owners that never pause, owners caused between none and all of it;
-//! - `e^2 (1 - p) / p`, with `e` the part by which the baseline of a minute is more than nobody is
-//!   expected to move ([`crate::schema::fabric::part_of_somebody`]): it is somebody's, and anybody's
-//!   with the probability of its part;
+//! - `e^2 (1 - p) / p`, with `e` what owners may have caused of the baseline of a minute, as a part
+//!   of the counts ([`crate::schema::fabric::part_of_somebody`]): the probability that an owner
+//!   caused it is its part;
 //! - what the residuals of the ticks say against the model
 //!   ([`super::learner::MisfitVariances`]): the variance of a change that all rates have in common,
 //!   times `(1 - p)^2` with the part `p` of the owner's group, whose processes change alike; the
@@ -344,8 +344,11 @@ impl Regression {
         let group_slot =
             |owner_part: &OwnerPart| history.columns().group_slot(usize::from(owner_part.slot));
         let mut group_fractions: BTreeMap<usize, f64> = BTreeMap::new();
-        for owner_part in &window_parts.owners {
-            *group_fractions.entry(group_slot(owner_part)).or_default() += owner_part.value / value;
+        if misfit.common > 0.0 {
+            for owner_part in &window_parts.owners {
+                *group_fractions.entry(group_slot(owner_part)).or_default() +=
+                    owner_part.value / value;
+            }
         }
         let mut shares: Vec<Share> = Vec::with_capacity(window_parts.owners.len() + 1);
         for owner_part in &window_parts.owners {
@@ -357,8 +360,13 @@ impl Regression {
             let noise_variance =
                 owner_part.noise * (1.0 - owner_part.noise / noise.max(1e-300)).max(0.0);
             let share = fraction.max(1e-9);
-            let group_fraction =
-                group_fractions.get(&group_slot(owner_part)).copied().unwrap_or(share);
+            let common = if misfit.common > 0.0 {
+                let group_fraction =
+                    group_fractions.get(&group_slot(owner_part)).copied().unwrap_or(share);
+                misfit.common * (1.0 - group_fraction).max(0.0).powi(2)
+            } else {
+                0.0
+            };
             let others = (1.0 - share).max(0.0) / share.max(MIN_FRACTION);
             let learnt_factor = self.learner.learnt_factor(usize::from(owner_part.slot));
             let uncertain = ShareVariances {
@@ -366,8 +374,7 @@ impl Regression {
                 noise: NOISE_FACTOR * noise_variance / (share * value).powi(2).max(1e-300),
                 whole_count: weights.whole_count * others,
                 baseline,
-                misfit: misfit.common * (1.0 - group_fraction).max(0.0).powi(2)
-                    + (misfit.late + misfit.of_somebody) * others,
+                misfit: common + (misfit.late + misfit.of_somebody) * others,
                 lasting_misfit: misfit.late * others,
                 group_rates: learnt_factor * group_learnt,
                 ..ShareVariances::default()
@@ -424,7 +431,7 @@ mod tests {
                 u64::from(tick >= begin) * random.next_below(2) as u64,
             ];
             let times = [(near(0), runs[0] * TICK_NS), (near(1), runs[1] * TICK_NS)];
-            histories.push(tick, &times, || (Vec::new(), true));
+            histories.push(tick, &times, &[], || (Vec::new(), true));
             let count = 100.0 * runs[0] as f64 + 300.0 * runs[1] as f64;
             method.observe_tick(tick, Some(count), &histories);
             total += count;

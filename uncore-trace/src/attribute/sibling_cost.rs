@@ -118,7 +118,7 @@ impl ContrastFit {
             return sums;
         }
         let contrast_slope = expected_by_contrast / expected_squares;
-        let explained = ContrastSums {
+        let unexplained = ContrastSums {
             cross: sums.cross - contrast_slope * expected_by_residual,
             contrast_squares: sums.contrast_squares - contrast_slope * expected_by_contrast,
             residual_squares: sums.residual_squares
@@ -128,13 +128,34 @@ impl ContrastFit {
         // A counter that counts nothing has residuals that are minus what is expected: what is left
         // is rounding.
         let is_left = |left: f64, all: f64| left > MIN_LEFT * all;
-        if is_left(explained.residual_squares, sums.residual_squares)
-            && is_left(explained.contrast_squares, sums.contrast_squares)
+        if is_left(unexplained.residual_squares, sums.residual_squares)
+            && is_left(unexplained.contrast_squares, sums.contrast_squares)
         {
-            explained
+            unexplained
         } else {
             ContrastSums::default()
         }
+    }
+}
+
+/// What counts say of the cost.
+#[derive(Clone, Copy, Debug, Default)]
+struct CostSums {
+    /// Sum of the information.
+    information: f64,
+    /// Sum of the information times the cost that it says.
+    weighted_cost: f64,
+}
+
+impl CostSums {
+    fn add_sums(&mut self, added: Self) {
+        self.information += added.information;
+        self.weighted_cost += added.weighted_cost;
+    }
+
+    fn scale_sums(&mut self, factor: f64) {
+        self.information *= factor;
+        self.weighted_cost *= factor;
     }
 }
 
@@ -142,52 +163,51 @@ impl ContrastFit {
 #[derive(Clone, Copy, Debug, Default)]
 struct SpanSums {
     count: f64,
-    information: f64,
-    weighed_cost: f64,
-    /// The square of the weighed cost of each over its information.
-    weighed_squares: f64,
+    costs: CostSums,
+    /// The square of the weighted cost of each over its information.
+    weighted_squares: f64,
 }
 
 impl SpanSums {
-    fn add_span(&mut self, information: f64, weighed_cost: f64) {
+    fn add_span(&mut self, span: CostSums) {
         let forgetting_factor = COST_FORGETTING_FACTOR.powi(SPAN_REVIEWS as i32);
-        for sum in [
-            &mut self.count,
-            &mut self.information,
-            &mut self.weighed_cost,
-            &mut self.weighed_squares,
-        ] {
-            *sum *= forgetting_factor;
-        }
-        if information > 0.0 {
+        self.count *= forgetting_factor;
+        self.costs.scale_sums(forgetting_factor);
+        self.weighted_squares *= forgetting_factor;
+        if span.information > 0.0 {
             self.count += 1.0;
-            self.information += information;
-            self.weighed_cost += weighed_cost;
-            self.weighed_squares += weighed_cost * weighed_cost / information;
+            self.costs.add_sums(span);
+            self.weighted_squares += span.weighted_cost * span.weighted_cost / span.information;
         }
     }
 
     /// The variance of spans around this cost, over that of independent errors. It is 1 until spans
     /// say otherwise, which counts as one of them.
     fn dispersion(&self, cost: f64) -> f64 {
+        let CostSums { information, weighted_cost } = self.costs;
         let squares =
-            self.weighed_squares - 2.0 * cost * self.weighed_cost + cost * cost * self.information;
+            self.weighted_squares - 2.0 * cost * weighted_cost + cost * cost * information;
         (1.0 + squares.max(0.0)) / (1.0 + (self.count - 1.0).max(0.0))
     }
+}
+
+/// The use of a slot in about the last 10 s.
+#[derive(Clone, Copy, Debug, Default)]
+struct SlotUse {
+    amount: f64,
+    beside_busy: f64,
 }
 
 /// The cost of one set of CPUs.
 #[derive(Debug, Default)]
 pub(super) struct SiblingCost {
     cost: f64,
-    /// Weighed sums of squared contrasts, and of these times the cost that they say.
-    information: f64,
-    weighed_cost: f64,
+    costs: CostSums,
     /// The same of the open span, and the number of its reviews.
-    open_span: (f64, f64, usize),
+    open_span: CostSums,
+    span_reviews: usize,
     spans: SpanSums,
-    /// By slot: use, and time beside a busy sibling, of about the last 10 s.
-    use_by_slot: Vec<(f64, f64)>,
+    use_by_slot: Vec<SlotUse>,
     /// Whether any CPU has a sibling that was busy.
     is_observed: bool,
 }
@@ -208,24 +228,27 @@ impl SiblingCost {
         for entry in entries {
             let slot = usize::from(entry.slot);
             if self.use_by_slot.len() <= slot {
-                self.use_by_slot.resize(slot + 1, (0.0, 0.0));
+                self.use_by_slot.resize(slot + 1, SlotUse::default());
             }
-            self.use_by_slot[slot].0 += f64::from(entry.amount);
-            self.use_by_slot[slot].1 += f64::from(entry.beside_busy);
+            self.use_by_slot[slot].amount += f64::from(entry.amount);
+            self.use_by_slot[slot].beside_busy += f64::from(entry.beside_busy);
             self.is_observed |= entry.beside_busy > 0.0;
         }
     }
 
     /// Forgets a slot that has a new column.
     pub(super) fn clear_slot(&mut self, slot: usize) {
-        self.use_by_slot.get_mut(slot).into_iter().for_each(|sums| *sums = (0.0, 0.0));
+        if let Some(slot_use) = self.use_by_slot.get_mut(slot) {
+            *slot_use = SlotUse::default();
+        }
     }
 
     /// The contrast of a tick, by rates of slots.
     pub(super) fn contrast(&self, entries: &[UseEntry], rates: &[f64]) -> f64 {
         let entry_contrast = |entry: &UseEntry| {
             let slot = usize::from(entry.slot);
-            let (amount, beside_busy) = self.use_by_slot.get(slot).copied().unwrap_or_default();
+            let SlotUse { amount, beside_busy } =
+                self.use_by_slot.get(slot).copied().unwrap_or_default();
             let ratio = if amount > 0.0 { beside_busy / amount } else { 0.0 };
             rates.get(slot).copied().unwrap_or(0.0)
                 * (f64::from(entry.beside_busy) - f64::from(entry.amount) * ratio)
@@ -236,34 +259,32 @@ impl SiblingCost {
     /// Improves the cost by the sums of all counters of a review, which were made with this cost.
     /// Each counter weighs as much as its residuals are small.
     pub(super) fn update_cost(&mut self, sums_of_counters: impl Iterator<Item = ContrastSums>) {
-        for (amount, beside_busy) in &mut self.use_by_slot {
-            *amount *= USE_FORGETTING_FACTOR;
-            *beside_busy *= USE_FORGETTING_FACTOR;
+        for slot_use in &mut self.use_by_slot {
+            slot_use.amount *= USE_FORGETTING_FACTOR;
+            slot_use.beside_busy *= USE_FORGETTING_FACTOR;
         }
         if !self.is_observed {
             return;
         }
-        self.information *= COST_FORGETTING_FACTOR;
-        self.weighed_cost *= COST_FORGETTING_FACTOR;
+        self.costs.scale_sums(COST_FORGETTING_FACTOR);
         for sums in sums_of_counters {
             let weight = sums.freedom / sums.residual_squares;
             if !weight.is_finite() {
                 continue;
             }
             let information = weight * sums.contrast_squares;
-            let weighed_cost = information * self.cost - weight * sums.cross;
-            self.information += information;
-            self.weighed_cost += weighed_cost;
-            self.open_span.0 += information;
-            self.open_span.1 += weighed_cost;
+            let weighted_cost = information * self.cost - weight * sums.cross;
+            let costs = CostSums { information, weighted_cost };
+            self.costs.add_sums(costs);
+            self.open_span.add_sums(costs);
         }
-        self.open_span.2 += 1;
-        if self.open_span.2 == SPAN_REVIEWS {
-            let (information, weighed_cost, _) = std::mem::take(&mut self.open_span);
-            self.spans.add_span(information, weighed_cost);
+        self.span_reviews += 1;
+        if self.span_reviews == SPAN_REVIEWS {
+            self.span_reviews = 0;
+            self.spans.add_span(std::mem::take(&mut self.open_span));
         }
-        let precision = self.information + 1.0 / (PRIOR_SD * PRIOR_SD);
-        let cost = self.weighed_cost / precision;
+        let precision = self.costs.information + 1.0 / (PRIOR_SD * PRIOR_SD);
+        let cost = self.costs.weighted_cost / precision;
         // The positive-part estimator of James and Stein (1961).
         let variance = self.spans.dispersion(cost) / precision;
         self.cost = if cost > 0.0 { (cost - variance / cost).clamp(0.0, MAX_COST) } else { 0.0 };
@@ -275,11 +296,11 @@ mod tests {
     use super::*;
     use crate::attribute::tests::split_mix::SplitMix;
 
-    /// The cost that is found where a busy sibling costs `cost`, with rates that are solved from the
+    /// The cost that is learnt where a busy sibling costs `cost`, with rates that are solved from the
     /// means, as a learner does.
-    fn found_cost(cost: f64) -> f64 {
+    fn learnt_cost(cost: f64) -> f64 {
         let mut random = SplitMix(5);
-        let mut found = SiblingCost::default();
+        let mut sibling_cost = SiblingCost::default();
         let mut fit = ContrastFit::default();
         let rates = [100.0, 300.0];
         // Sums of each owner's count, and of its use as it counts now: rates that are right on
@@ -293,10 +314,10 @@ mod tests {
             let entries: [UseEntry; 2] = std::array::from_fn(|slot| UseEntry {
                 source: slot as u32,
                 slot: slot as u16,
-                amount: (draws[slot].0 - found.cost() * draws[slot].1) as f32,
+                amount: (draws[slot].0 - sibling_cost.cost() * draws[slot].1) as f32,
                 beside_busy: draws[slot].1 as f32,
             });
-            found.add_tick(&entries);
+            sibling_cost.add_tick(&entries);
             let mut count = 0.0;
             let mut expected = 0.0;
             for slot in 0..2 {
@@ -309,19 +330,19 @@ mod tests {
             let learnt = [sums[0].0 / sums[0].1, sums[1].0 / sums[1].1];
             // Traffic of nobody.
             let noise = 10.0 * random.next_normal();
-            let contrast = found.contrast(&entries, &learnt);
+            let contrast = sibling_cost.contrast(&entries, &learnt);
             fit.add_tick(ContrastTick { residual: count + noise - expected, contrast, expected });
             if tick % 100 == 99 {
-                found.update_cost([fit.take_sums()].into_iter());
+                sibling_cost.update_cost([fit.take_sums()].into_iter());
             }
         }
-        found.cost()
+        sibling_cost.cost()
     }
 
     #[test]
     fn what_a_busy_sibling_costs_is_found() {
         for cost in [0.0, 0.2, 0.45] {
-            assert!((found_cost(cost) - cost).abs() < 0.02, "{cost}: {}", found_cost(cost));
+            assert!((learnt_cost(cost) - cost).abs() < 0.02, "{cost}: {}", learnt_cost(cost));
         }
     }
 

@@ -19,8 +19,8 @@ pub(super) const GROUP_LEN: usize = BATCH_ROWS;
 /// Number of scales.
 pub(super) const SCALES: usize = 4;
 
-/// Time constant of the memory, in ticks.
-const MEMORY: f64 = 60_000.0;
+/// Time constant of the memory of rates, in ticks.
+pub(super) const MEMORY: f64 = 60_000.0;
 
 /// The forgetting factor of the sums for one group of the longest scale.
 fn forgetting_factor() -> f64 {

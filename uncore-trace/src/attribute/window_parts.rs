@@ -205,7 +205,7 @@ mod tests {
                 .collect();
             let moved = |(at, (_, ns)): (usize, &(_, u64))| (at + 1) as f64 * *ns as f64;
             let count = 1e5 + times.iter().enumerate().map(moved).sum::<f64>();
-            histories.push(tick, &times, || (times.clone(), true));
+            histories.push(tick, &times, &[], || (times.clone(), true));
             method.observe_tick(tick, Some(count), &histories);
             counts.insert(tick, count);
             if !(tick + TURN - offset).is_multiple_of(TURN) {

@@ -273,9 +273,9 @@ mod tests {
             };
             if of_guest > 0.0 {
                 let times = [times[0], times[1], (near(2), TICK_NS)];
-                histories.push_blind(tick, &times);
+                histories.push_blind(tick, &times, &[]);
             } else {
-                histories.push(tick, &times, || (told, !unknown(tick)));
+                histories.push(tick, &times, &[], || (told, !unknown(tick)));
             }
             method.observe_tick(tick, Some(count), &histories);
             if tick.is_multiple_of(100) {

@@ -234,19 +234,19 @@ impl BlockRates {
         history: &History,
     ) -> Vec<(f64, f64)> {
         let Some(block) = history.block(self.number) else { return Vec::new() };
-        let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for slot in solution.active_slots.iter().filter(|slot| **slot != usize::from(BASELINE)) {
-            groups.entry(history.columns().group_slot(*slot)).or_default().push(*slot);
-        }
+        let baseline = usize::from(BASELINE);
+        let mut groups = group_indexes(solution, history);
+        groups.remove(&baseline);
         let products = &block.products;
         let product = |first: usize, second: usize| {
             let row = products.row(first.max(second));
             row.get(first.min(second)).copied().map_or(0.0, f64::from)
         };
-        let baseline = usize::from(BASELINE);
         let ticks = product(baseline, baseline);
         let rate_at = |rates: &[f64], slot: usize| rates.get(slot).copied().unwrap_or(0.0);
-        let correction = |slots: Vec<usize>| {
+        let correction = |indexes: Vec<usize>| {
+            let slots: Vec<usize> =
+                indexes.iter().map(|index| solution.active_slots[*index]).collect();
             let learnt = |slot: usize| rate_at(&solution.rates, slot);
             let expected: f64 =
                 slots.iter().map(|slot| product(*slot, baseline) * learnt(*slot)).sum();
@@ -269,6 +269,15 @@ impl BlockRates {
         };
         groups.into_values().filter_map(correction).collect()
     }
+}
+
+/// The indexes of active slots, by the slot of their group. The baseline is a group.
+fn group_indexes(solution: &RateSolution, history: &History) -> BTreeMap<usize, Vec<usize>> {
+    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (index, slot) in solution.active_slots.iter().enumerate() {
+        groups.entry(history.columns().group_slot(*slot)).or_default().push(index);
+    }
+    groups
 }
 
 /// By slot: variances of the relative errors of the fractions `p` that columns have of a count.
@@ -313,12 +322,8 @@ fn relative_variances(
         }
         Some((within_group / group_fraction - 2.0 * with_sum) / group_fraction + variance_of_sum)
     };
-    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (index, slot) in active.iter().enumerate() {
-        groups.entry(history.columns().group_slot(*slot)).or_default().push(index);
-    }
     let mut variance = vec![Variance::UNKNOWN; solution.rates.len()];
-    for members in groups.values() {
+    for members in group_indexes(solution, history).values() {
         let variance_of_group = group_variance(members);
         for i in members {
             let learnt =

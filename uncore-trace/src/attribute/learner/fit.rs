@@ -16,23 +16,23 @@
 
 use std::collections::VecDeque;
 
+use super::super::statistics::ONE_IN_A_THOUSAND;
+use super::super::sums::MEMORY;
+
 /// Number of means of one step that make one of the next.
 const STEP_RATIO: usize = 8;
 
 /// Number of steps.
 const STEPS: usize = 3;
 
-/// Time constant of the memory, in ticks: that of the rates.
-const MEMORY: f64 = 60_000.0;
-
 /// Standard errors beyond which a test is taken for true: three tests of hundreds of counters give
 /// one false note in a thousand recordings.
 const MIN_DEVIATION: f64 = 5.0;
 
-/// Least part of the bytes that is said to come late.
+/// Bytes are said to come late if this part of them does.
 const MIN_LATE: f64 = 0.05;
 
-/// Least part of the variance of rates that is said to be common: more than half.
+/// Rates are said to change together if more than this part of their variance is common.
 const MIN_COMMON: f64 = 0.5;
 
 /// Least number of groups of columns of a block.
@@ -42,18 +42,14 @@ const MIN_GROUPS: usize = 3;
 /// the rates.
 const MAX_AUTOCORRELATION: f64 = 0.9;
 
-/// Standard normal deviate that one draw in a thousand exceeds: how rare a ratio has to be if there
-/// is no common change.
-const MIN_COMMON_DEVIATE: f64 = 3.09;
-
 /// The ratio of a chi-square variable to its degrees of freedom that is as rare as this deviate of
 /// the standard normal distribution (Wilson and Hilferty 1931).
 fn chi_square_ratio(freedom: f64, deviate: f64) -> f64 {
     if freedom <= 0.0 {
         return f64::INFINITY;
     }
-    let spread = 2.0 / (9.0 * freedom);
-    (1.0 - spread + deviate * spread.sqrt()).max(0.0).powi(3)
+    let variance = 2.0 / (9.0 * freedom);
+    (1.0 - variance + deviate * variance.sqrt()).max(0.0).powi(3)
 }
 
 /// By how much the variance of a mean is larger than for independent errors, if they are those of a
@@ -67,13 +63,44 @@ fn inflation_factor(cross: f64, squares: f64, count: f64) -> f64 {
     (1.0 + correlation) / (1.0 - correlation)
 }
 
+/// A tick, or the mean of some ticks.
+#[derive(Clone, Copy, Debug, Default)]
+struct FitMean {
+    /// What is expected.
+    expected: f64,
+    /// The count less that.
+    residual: f64,
+}
+
+/// The mean of [`STEP_RATIO`] means that is being made.
+#[derive(Debug, Default)]
+struct OpenMean {
+    sums: FitMean,
+    count: usize,
+}
+
+impl OpenMean {
+    /// Adds a mean. Returns that of all, if it is complete.
+    fn add_mean(&mut self, mean: FitMean) -> Option<FitMean> {
+        self.sums.expected += mean.expected;
+        self.sums.residual += mean.residual;
+        self.count += 1;
+        if self.count < STEP_RATIO {
+            return None;
+        }
+        let n = STEP_RATIO as f64;
+        let FitMean { expected, residual } = std::mem::take(self).sums;
+        Some(FitMean { expected: expected / n, residual: residual / n })
+    }
+}
+
 /// Sums of one step.
 #[derive(Debug, Default)]
 struct StepSums {
-    /// Means of the step before, of which so many are there.
-    open: (f64, f64, usize),
-    /// Expected and residual of the last three means.
-    last: VecDeque<(f64, f64)>,
+    /// The mean of the next step.
+    next_mean: OpenMean,
+    /// The last three means.
+    last_means: VecDeque<FitMean>,
     /// Residual by difference of the use before and after it, squared difference, and the square of
     /// their product.
     cross: f64,
@@ -87,35 +114,28 @@ struct StepSums {
 
 impl StepSums {
     /// Adds a mean. Returns that of the next step, if it is complete.
-    fn add_mean(&mut self, expected: f64, residual: f64, forgetting: f64) -> Option<(f64, f64)> {
-        self.last.push_back((expected, residual));
-        if self.last.len() > 3 {
-            self.last.pop_front();
+    fn add_mean(&mut self, mean: FitMean, forgetting_factor: f64) -> Option<FitMean> {
+        self.last_means.push_back(mean);
+        if self.last_means.len() > 3 {
+            self.last_means.pop_front();
         }
         if let (Some(before), Some(middle), Some(after)) =
-            (self.last.front(), self.last.get(1), self.last.get(2))
+            (self.last_means.front(), self.last_means.get(1), self.last_means.get(2))
         {
-            let difference = before.0 - after.0;
-            let product = middle.1 * difference;
-            self.cross = forgetting * self.cross + product;
-            self.squares = forgetting * self.squares + difference * difference;
-            self.cross_squares = forgetting * self.cross_squares + product * product;
+            let difference = before.expected - after.expected;
+            let product = middle.residual * difference;
+            self.cross = forgetting_factor * self.cross + product;
+            self.squares = forgetting_factor * self.squares + difference * difference;
+            self.cross_squares = forgetting_factor * self.cross_squares + product * product;
         }
-        if let Some((_, before)) = self.last.iter().rev().nth(1) {
-            self.residuals = forgetting * self.residuals + 1.0;
-            self.residual_squares = forgetting * self.residual_squares + residual * residual;
-            self.residual_cross = forgetting * self.residual_cross + residual * before;
+        if let Some(before) = self.last_means.iter().rev().nth(1) {
+            let residual = mean.residual;
+            self.residuals = forgetting_factor * self.residuals + 1.0;
+            self.residual_squares = forgetting_factor * self.residual_squares + residual * residual;
+            self.residual_cross =
+                forgetting_factor * self.residual_cross + residual * before.residual;
         }
-        let (expected_sum, residual_sum, count) = &mut self.open;
-        *expected_sum += expected;
-        *residual_sum += residual;
-        *count += 1;
-        if *count < STEP_RATIO {
-            return None;
-        }
-        let n = STEP_RATIO as f64;
-        let (expected_sum, residual_sum, _) = std::mem::take(&mut self.open);
-        Some((expected_sum / n, residual_sum / n))
+        self.next_mean.add_mean(mean)
     }
 
     /// The part of the bytes that comes a step later, and its standard errors from 0. A part `l`
@@ -131,7 +151,8 @@ impl StepSums {
 /// The tests of one counter.
 #[derive(Debug, Default)]
 pub(super) struct ModelFit {
-    open_ticks: (f64, f64, usize),
+    /// The mean of the shortest step.
+    first_mean: OpenMean,
     steps: [StepSums; STEPS],
     blocks: f64,
     /// Sum of the squares of the whole change of a block, and of what they would be if groups
@@ -148,21 +169,12 @@ pub(super) struct ModelFit {
 impl ModelFit {
     /// Adds a tick: what is expected of it, and its residual.
     pub(super) fn add_tick(&mut self, expected: f64, residual: f64) {
-        let (expected_sum, residual_sum, count) = &mut self.open_ticks;
-        *expected_sum += expected;
-        *residual_sum += residual;
-        *count += 1;
-        if *count < STEP_RATIO {
-            return;
-        }
-        let n = STEP_RATIO as f64;
-        let (expected_sum, residual_sum, _) = std::mem::take(&mut self.open_ticks);
-        let mut mean = Some((expected_sum / n, residual_sum / n));
-        let mut ticks = n;
+        let mut mean = self.first_mean.add_mean(FitMean { expected, residual });
+        let mut ticks = STEP_RATIO as f64;
         for step in &mut self.steps {
-            let Some((expected, residual)) = mean else { return };
-            mean = step.add_mean(expected, residual, (-ticks / MEMORY).exp());
-            ticks *= n;
+            let Some(step_mean) = mean else { return };
+            mean = step.add_mean(step_mean, (-ticks / MEMORY).exp());
+            ticks *= STEP_RATIO as f64;
         }
     }
 
@@ -180,13 +192,13 @@ impl ModelFit {
             own_squares += (part * correction).powi(2);
             concentration += part * part;
         }
-        let forgetting = (-(ticks as f64) / MEMORY).exp();
-        self.blocks = forgetting * self.blocks + 1.0;
-        self.common_squares = forgetting * self.common_squares + change * change;
-        self.own_squares = forgetting * self.own_squares + own_squares;
-        self.common_cross = forgetting * self.common_cross + change * self.last_change;
+        let forgetting_factor = (-(ticks as f64) / MEMORY).exp();
+        self.blocks = forgetting_factor * self.blocks + 1.0;
+        self.common_squares = forgetting_factor * self.common_squares + change * change;
+        self.own_squares = forgetting_factor * self.own_squares + own_squares;
+        self.common_cross = forgetting_factor * self.common_cross + change * self.last_change;
         self.last_change = change;
-        self.common_weight = forgetting * self.common_weight + (1.0 - concentration);
+        self.common_weight = forgetting_factor * self.common_weight + (1.0 - concentration);
     }
 
     /// The part of the bytes that comes late; 0 unless the test is sure.
@@ -206,7 +218,7 @@ impl ModelFit {
 
     /// The variance of a relative change that all columns have in common; 0 unless the test is sure.
     pub(super) fn common_variance(&self) -> f64 {
-        let least_ratio = chi_square_ratio(self.blocks / self.change_factor(), MIN_COMMON_DEVIATE);
+        let least_ratio = chi_square_ratio(self.blocks / self.change_factor(), ONE_IN_A_THOUSAND);
         if self.common_squares > least_ratio * self.own_squares && self.common_weight > 0.0 {
             (self.common_squares - self.own_squares) / self.common_weight
         } else {
@@ -297,8 +309,8 @@ mod tests {
     #[test]
     fn one_draw_in_a_thousand_is_rarer() {
         // Tables of the chi-square distribution: 32.909 of 12, 59.703 of 30.
-        assert!((chi_square_ratio(12.0, MIN_COMMON_DEVIATE) - 32.909 / 12.0).abs() < 0.02);
-        assert!((chi_square_ratio(30.0, MIN_COMMON_DEVIATE) - 59.703 / 30.0).abs() < 0.01);
+        assert!((chi_square_ratio(12.0, ONE_IN_A_THOUSAND) - 32.909 / 12.0).abs() < 0.02);
+        assert!((chi_square_ratio(30.0, ONE_IN_A_THOUSAND) - 59.703 / 30.0).abs() < 0.01);
     }
 
     #[test]

@@ -16,21 +16,18 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
+use super::super::statistics::{ONE_IN_A_THOUSAND, sample_variance};
+use super::super::sums::MEMORY;
+
 /// A tick is full within this part of the limit: readings are some microseconds late, and a link
 /// refreshes and turns round between reads and writes.
 const MARGIN: f64 = 0.05;
 
-/// Time constant of the memory, in ticks: that of the rates.
-const MEMORY: f64 = 60_000.0;
+/// Half of the memory, in ticks.
+const HALF_MEMORY_TICKS: u64 = (MEMORY / 2.0) as u64;
 
-/// Half of it.
-const HALF_MEMORY_TICKS: u64 = 30_000;
-
-/// Part of the ticks that are full from which on a link is said to be at its limit.
+/// A link is said to be at its limit if this part of the ticks is full.
 const NOTED_FRACTION: f64 = 0.05;
-
-/// Standard normal deviate that one draw in a thousand exceeds.
-const MIN_DEVIATE: f64 = 3.09;
 
 /// Number of ticks that tell as much as an independent one, because a thread runs for some
 /// milliseconds; and of full ticks that are compared with each other, because rates drift.
@@ -47,11 +44,17 @@ const MARGIN_VARIANCE: f64 = MARGIN * MARGIN / 3.0;
 /// it.
 const MIN_EXPECTED: f64 = 0.5;
 
+/// A tick within the margin of the limit: its count, and what was expected of it.
+#[derive(Clone, Copy, Debug)]
+struct FullTick {
+    count: f64,
+    expected: f64,
+}
+
 /// The variance of full ticks within groups of [`DEPENDENT_TICKS`].
 #[derive(Clone, Debug, Default)]
 struct FullTicks {
-    /// Count of each tick of the open group, and what was expected of it.
-    open_group: Vec<(f64, f64)>,
+    open_group: Vec<FullTick>,
     /// Number of groups, and sums of their variances.
     groups: f64,
     count_variances: f64,
@@ -59,22 +62,15 @@ struct FullTicks {
 }
 
 impl FullTicks {
-    fn add_tick(&mut self, count: f64, expected: f64) {
-        self.open_group.push((count, expected));
+    fn add_tick(&mut self, tick: FullTick) {
+        self.open_group.push(tick);
         if self.open_group.len() < DEPENDENT_TICKS {
             return;
         }
-        let n = DEPENDENT_TICKS as f64;
-        let variance = |value: fn(&(f64, f64)) -> f64| {
-            let mean = self.open_group.iter().map(value).sum::<f64>() / n;
-            let squares =
-                self.open_group.iter().map(|tick| (value(tick) - mean).powi(2)).sum::<f64>();
-            squares / (n - 1.0)
-        };
-        let (count_variance, expected_variance) =
-            (variance(|tick| tick.0), variance(|tick| tick.1));
+        let count_variance = sample_variance(self.open_group.iter().map(|tick| tick.count));
+        let expected_variance = sample_variance(self.open_group.iter().map(|tick| tick.expected));
         self.open_group.clear();
-        let forgetting_factor = 1.0 - n / MEMORY;
+        let forgetting_factor = 1.0 - DEPENDENT_TICKS as f64 / MEMORY;
         self.groups = forgetting_factor * self.groups + 1.0;
         self.count_variances = forgetting_factor * self.count_variances + count_variance;
         self.expected_variances = forgetting_factor * self.expected_variances + expected_variance;
@@ -134,7 +130,7 @@ impl LinkLimit {
             return None;
         }
         // Sums around another limit say nothing of this one.
-        if (self.limit / self.first_limit - 1.0).abs() > MARGIN || self.first_limit <= 0.0 {
+        if (self.limit / self.first_limit - 1.0).abs() > MARGIN {
             (self.first_limit, self.near) = (self.limit, NearLimit::default());
         }
         let (count, expected) = (count / self.limit, expected / self.limit);
@@ -145,7 +141,7 @@ impl LinkLimit {
         let is_full = (count - 1.0).abs() <= MARGIN;
         if is_full {
             near.full_ticks += 1.0;
-            near.variances.add_tick(count, expected);
+            near.variances.add_tick(FullTick { count, expected });
         } else if (count - 1.0 + 2.0 * MARGIN).abs() <= MARGIN {
             near.next_ticks += 1.0;
         }
@@ -177,7 +173,7 @@ impl LinkLimit {
 
     /// Whether the largest count is that of a full link.
     fn is_limiting(&self) -> bool {
-        self.piles_up(MIN_DEVIATE)
+        self.piles_up(ONE_IN_A_THOUSAND)
     }
 
     /// The part of the ticks in which the link may be full. A share is less sure as soon as that is

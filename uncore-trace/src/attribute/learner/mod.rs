@@ -45,6 +45,7 @@ use super::history::History;
 use super::misfit::Misfit;
 use super::predictor::Predictor;
 use super::sibling_cost::{ContrastFit, ContrastSums, ContrastTick};
+use super::statistics::sample_variance;
 use super::sums::{CountSums, add_row, expected_count};
 use crate::entries::Relief;
 use crate::schema::fabric::part_of_somebody;
@@ -98,7 +99,7 @@ pub(super) struct MisfitVariances {
     pub late: f64,
     /// Of all rates together.
     pub common: f64,
-    /// Of a count, because more of it is the baseline than nobody is expected to move.
+    /// Of a count, because its baseline is larger than is expected.
     pub of_somebody: f64,
     /// The part of the prior variance of the baseline that the ticks have not removed, 0 to 1.
     pub unknown_baseline: f64,
@@ -132,12 +133,9 @@ impl Noise {
         if self.residuals.len() < Self::TICKS {
             return;
         }
-        let n = Self::TICKS as f64;
-        let mean = self.residuals.iter().sum::<f64>() / n;
-        let squares: f64 = self.residuals.iter().map(|residual| (residual - mean).powi(2)).sum();
+        let variance = sample_variance(self.residuals.iter().copied());
         self.residuals.clear();
-        let variance = squares / (n - 1.0);
-        let gain = if self.variance > 0.0 { n * Self::GAIN } else { 1.0 };
+        let gain = if self.variance > 0.0 { Self::TICKS as f64 * Self::GAIN } else { 1.0 };
         self.variance += gain * (variance - self.variance);
     }
 
@@ -295,11 +293,11 @@ impl Learner {
                 let ticks = (count_end - count_begin).max(1);
                 let column_count = self.solution.active_slots.len() as u64;
                 let mut straightened = self.bend.straighten_count(count, ticks);
+                let expected = self.expected_count(row);
                 if ticks == 1
                     && column_count > 0
                     && self.learnt_ticks > bend::TICKS_PER_COLUMN * column_count
                 {
-                    let expected = self.expected_count(row);
                     // Misses and bytes at ports are what was carried; only time asks for more.
                     let demand = (self.predictor == Predictor::Time)
                         .then(|| self.limit.add_tick(count, expected))
@@ -309,7 +307,7 @@ impl Learner {
                     self.fit.add_tick(expected, straightened - expected);
                 }
                 if ticks == 1 && history.sibling_cost().is_observed() {
-                    self.observe_contrast(tick, straightened, row, history);
+                    self.observe_contrast(tick, straightened, expected, history);
                 }
                 (straightened - std::mem::take(&mut self.assumed_count)).max(0.0)
             } else {
@@ -332,14 +330,13 @@ impl Learner {
     }
 
     /// Adds what a tick says of busy sibling threads, relative to the expected count.
-    fn observe_contrast(&mut self, tick: u64, count: f64, row: &[(u16, f32)], history: &History) {
+    fn observe_contrast(&mut self, tick: u64, count: f64, expected: f64, history: &History) {
         let rates = &self.solution.rates;
         if rates.is_empty() {
             return;
         }
         let contrast = history.sibling_cost().contrast(history.tick_entries(tick), rates);
         let size = history.relative_size(tick);
-        let expected = expected_count(rates, row);
         self.contrast_fit.add_tick(ContrastTick {
             residual: (count - expected) / size,
             contrast: contrast / size,
@@ -532,8 +529,8 @@ impl Learner {
         while self.blocks.pop_front_if(|block| block.number < needed).is_some() {}
     }
 
-    /// The part of the counts by which the baseline is more than nobody is expected to move. Misses
-    /// and bytes at ports have all that CPUs move, so what is left is not theirs.
+    /// How much of the baseline owners may have caused, as a part of the counts. Misses and bytes at
+    /// ports have all that CPUs move, so the baseline has nothing of theirs.
     fn part_of_somebody(&self) -> f64 {
         match self.predictor {
             Predictor::Time => part_of_somebody(self.solution.baseline_part),

@@ -10,7 +10,7 @@ use super::super::predictor::Predictor;
 use super::super::solve::{CholeskyFactor, SquareMatrix, conjugate_gradient};
 use super::super::sums::{CountSums, DesignSums, SCALES};
 use super::super::symmetric::SymmetricMatrix;
-use crate::schema::fabric::NOBODY_PART;
+use crate::schema::fabric::{BASELINE_LOG_SD, BASELINE_MEDIAN};
 
 /// Expected rate of a far owner relative to a near one. Linux allocates a task's memory on its own
 /// node (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2).
@@ -43,7 +43,7 @@ const STEP_LIMITS: (usize, f64) = (60, 1e-4);
 /// Prior standard deviation of a log rate.
 fn prior_sd(predictor: Predictor, kind: ColumnKind) -> f64 {
     match (predictor, kind) {
-        (_, ColumnKind::Baseline) => NOBODY_PART.1,
+        (_, ColumnKind::Baseline) => BASELINE_LOG_SD,
         (Predictor::Time, ColumnKind::Group) => 1.6,
         (Predictor::Time, ColumnKind::Process) => 0.7,
         (Predictor::Misses, ColumnKind::Group) => 0.5,
@@ -245,7 +245,7 @@ impl<'a> RatePosterior<'a> {
                 })
                 .collect()
         });
-        let baseline_prior_mean = (NOBODY_PART.0 * counts.sum / sums.ticks).ln();
+        let baseline_prior_mean = (BASELINE_MEDIAN * counts.sum / sums.ticks).ln();
         Self {
             sums,
             counts,

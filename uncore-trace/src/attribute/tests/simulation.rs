@@ -206,7 +206,7 @@ impl<M: Attribution> Lagged<M> {
             by_owner.iter().map(near).collect::<Vec<_>>()
         };
         let misses_of_tick = near(misses.unwrap_or_default());
-        self.histories.push(self.tick, &near(times), || (misses_of_tick, misses.is_some()));
+        self.histories.push(self.tick, &near(times), &[], || (misses_of_tick, misses.is_some()));
         self.method.observe_tick(self.tick, count, &self.histories);
         if !is_last && !self.schedule.is_learn_tick(self.tick) {
             return 0;
