@@ -135,16 +135,15 @@ events AS (
 SELECT
     event, filter, unit, owner, key, value,
     CASE WHEN claims > 0 THEN least(greatest(value - down, 0), value) END AS low,
-    CASE WHEN claims > 0 THEN
-        CASE WHEN owner IN ('task', 'other_tasks') AND whole > 0
-             THEN greatest(least(greatest(least(value + up, most), value) + coalesce(of_somebody, 0), whole),
-                           greatest(least(value + up, most), value))
-             ELSE greatest(least(value + up, most), value) END
-    END AS high,
+    CASE WHEN claims > 0 AND owner IN ('task', 'other_tasks') AND whole > 0
+         THEN greatest(least(divided_high + coalesce(of_somebody, 0), whole), divided_high)
+         WHEN claims > 0 THEN divided_high END AS high,
     known_s,
     value / known_s AS per_s,
     confidence
-FROM lines JOIN known USING (event, filter, unit) JOIN events USING (event, filter, unit)
+FROM (SELECT *, greatest(least(value + up, most), value) AS divided_high FROM lines) AS lines
+JOIN known USING (event, filter, unit)
+JOIN events USING (event, filter, unit)
 ORDER BY event, filter, unit, value DESC NULLS LAST, owner, key;
 
 -- One row for each event, each owner and key that has something of it, and each moment at which windows end:

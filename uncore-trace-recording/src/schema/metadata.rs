@@ -119,6 +119,15 @@ pub fn parse_json<T: DeserializeOwned>(
     pairs.get(key).map(parse).transpose()
 }
 
+/// What the counts say against the model by which they are divided.
+///
+/// # Errors
+///
+/// The value is not a JSON list of texts.
+pub fn misfits(pairs: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    Ok(parse_json(pairs, MISFITS)?.unwrap_or_default())
+}
+
 /// Sets what the counts say against the model by which they are divided.
 ///
 /// # Errors

@@ -244,17 +244,12 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(note) = Incomplete::unnamed_cgroups(&recording)? {
         messages::print_message(&note);
     }
-    for misfit in recorded_misfits(&recording)? {
+    let table = recording.open_table(&fabric::TABLE)?;
+    for misfit in metadata::misfits(table.metadata_pairs())? {
         messages::print_message(&printable(&misfit));
     }
     print(&text)?;
     Ok(0)
-}
-
-/// What the counts say against the model by which they were divided.
-fn recorded_misfits(recording: &Recording) -> Result<Vec<String>> {
-    let table = recording.open_table(&fabric::TABLE)?;
-    Ok(metadata::parse_json(table.metadata_pairs(), metadata::MISFITS)?.unwrap_or_default())
 }
 
 /// Writes the page for a browser; exit code 0.

@@ -113,7 +113,7 @@ pub fn write_page(
     });
     let wall_ns = about::clocks_at_begin(pairs).map(|clock| clock.wall_at(survey.start_ns));
     let event = plan.as_ref().and_then(|plan| most_counted(&survey, plan, &links));
-    let misfits: Vec<String> = metadata::parse_json(pairs, metadata::MISFITS)?.unwrap_or_default();
+    let misfits = metadata::misfits(pairs)?;
     let queries = sql::build_queries(recording, options.path, event);
     let data = PageData {
         survey: &survey,
