@@ -72,6 +72,27 @@ test_retry() {
     return "$status"
 }
 
+# Runs a machine of the lab, and runs the scenarios of the steps that failed again. Where no step
+# is named, the guest did not end, and all of them run again.
+lab_retry() {
+    local machine=$1 log status failed scenarios
+    log=$(mktemp)
+    status=0
+    _logged "$log" cargo xtask lab "$machine" || status=$?
+    if ((status)); then
+        mapfile -t failed < <(sed -nE 's/^lab: ([^ :]+): [0-9]+ checks: FAILED$/\1/p' "$log")
+        # The name of a step begins with that of its scenario.
+        mapfile -t scenarios < <(printf '%s\n' "${failed[@]%%-*}" | sort -u | sed '/^$/d')
+        echo "failed, running again: lab $machine ${failed[*]}" >&2
+        status=0
+        _logged "$log" cargo xtask lab "$machine" "${scenarios[@]/#/--scenario=}" || status=$?
+        ((${#failed[@]})) || failed=(all)
+        ((status)) || passed_again+=("${failed[@]/#/lab $machine }")
+    fi
+    rm -f "$log"
+    return "$status"
+}
+
 # Runs a command; its output goes to the terminal and to a file.
 _logged() {
     local log=$1

@@ -51,6 +51,11 @@ if [ "$*" = +%F ]; then echo TODAY; else exec /usr/bin/date "$@"; fi
 
 /// The same with a list of tests that have failed once before.
 fn test_retry_with_list(runs: &[(&str, i32)], list: &str) -> (Output, Vec<String>) {
+    run_function("test_retry --locked", runs, list)
+}
+
+/// Runs a function of the script with a cargo that gives these results.
+fn run_function(call: &str, runs: &[(&str, i32)], list: &str) -> (Output, Vec<String>) {
     let dir = TempDir::new().unwrap();
     let list_path = dir.path().join("twice.txt");
     fs::write(&list_path, list).unwrap();
@@ -61,11 +66,11 @@ fn test_retry_with_list(runs: &[(&str, i32)], list: &str) -> (Output, Vec<String
         fs::write(dir.path().join(format!("output-{run}")), output).unwrap();
         fs::write(dir.path().join(format!("code-{run}")), code.to_string()).unwrap();
     }
-    let line = "set -euo pipefail; . .ci/retry.sh; test_retry --locked; again; echo reached";
+    let line = format!("set -euo pipefail; . .ci/retry.sh; {call}; again; echo reached");
     let path = env::join_paths([dir.path(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut bash = Command::new("bash");
-    bash.args(["-c", line]).env("PATH", path).env("TWICE", list_path).current_dir(root);
+    bash.args(["-c", &line]).env("PATH", path).env("TWICE", list_path).current_dir(root);
     let output = bash.output().unwrap();
     let args = fs::read_to_string(dir.path().join("args")).unwrap();
     (output, args.lines().map(str::to_owned).collect())
@@ -161,4 +166,33 @@ fn a_test_that_is_not_on_the_list_is_to_be_added() {
         let stdout = String::from_utf8(output.stdout).unwrap();
         assert!(stdout.contains(&format!("{TODAY} a::one\n")), "{stdout}");
     }
+}
+
+#[test]
+fn only_scenarios_of_failed_steps_of_the_lab_run_again() {
+    let passed = "lab: misses: 4 checks: ok\nlab: 1 passed, 0 failed\n";
+    let first = "lab: exact-000-grace-scf: 16 checks: ok\n\
+                 lab: seen-top: exit: it does not say '/large': FAILED\n\
+                 lab: seen-top: 1 checks: FAILED\nlab: misses: 4 checks: FAILED\n\
+                 lab: misses-noisy: 4 checks: FAILED\nlab: 41 passed, 3 failed\n";
+    let (output, runs) = run_function("lab_retry grace-2s", &[(first, 1), (passed, 0)], "");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let whole = "[xtask][lab][grace-2s]";
+    let again = format!("{whole}[--scenario=misses][--scenario=seen]");
+    assert_eq!(runs, [whole, again.as_str()]);
+    for step in ["seen-top", "misses", "misses-noisy"] {
+        let line = format!("failed once and passed then: lab grace-2s {step}\n");
+        assert!(text.contains(&line), "{text}");
+    }
+    let (output, _) = run_function("lab_retry grace-2s", &[(first, 1), (first, 1)], "");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
+fn a_guest_of_the_lab_that_does_not_end_runs_whole_again() {
+    let (output, runs) =
+        run_function("lab_retry bare", &[("lab: it did not end\n", 1), ("lab: ok\n", 0)], "");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(runs, ["[xtask][lab][bare]"; 2]);
 }
