@@ -261,6 +261,34 @@ def compare(db, fabric, counter, tick_ns):
     return found, last, rows["window_ns"][first]
 
 
+def tick_length(db, run):
+    """The tick of a recording, ns."""
+    query = """SELECT decode(value) FROM parquet_kv_metadata(?)
+               WHERE decode(key) = 'uncore_trace.tick_ns'"""
+    return int(db.execute(query, [f"{run}/run.parquet"]).fetchone()[0])
+
+
+def divided_truth(db, directory, pmu, event, truth, method):
+    """Bytes by the number of a cgroup in the windows that a method divided: of each window the part
+    that it divided."""
+    records = np.fromfile(directory / "truth.bin", TRUTH)
+    counter = Counter(db, records, {"pmu": pmu, "event": event, "truth": truth}, None)
+    windows = db.execute(
+        """SELECT mono_ns, any_value(window_ns) AS window_ns,
+                  coalesce(sum(value) FILTER (method = $3) / nullif(sum(value), 0), 0) AS part
+           FROM fabric WHERE pmu = $1 AND event = $2 AND total IS NOT NULL
+           GROUP BY mono_ns ORDER BY mono_ns""",
+        [pmu, event, method],
+    ).fetchnumpy()
+    windows = {name: np.asarray(column) for name, column in windows.items()}
+    tick_ns = tick_length(db, directory / "run")
+    ends = windows["mono_ns"]
+    begins = counter.read_at(ends - windows["window_ns"], tick_ns)
+    moved = counter.moved(begins, counter.read_at(ends, tick_ns), counter.cgroup, len(counter.cgroups))
+    sums = windows["part"] @ moved
+    return {int(cgroup): float(total) for cgroup, total in zip(counter.cgroups, sums)}
+
+
 def of_floor(model, counter, last, window_ns, tick_ns):
     """The figures of a model with the true rates in these windows."""
     found = Found()
@@ -315,12 +343,7 @@ def dataset(task, all_found):
     run = directory / "run"
     for table in ("counters", "readings", "cpus", "runtime"):
         db.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{run / table}.parquet')")
-    tick_ns = int(
-        db.execute(
-            f"""SELECT decode(value) FROM parquet_kv_metadata('{run}/run.parquet')
-                WHERE decode(key) = 'uncore_trace.tick_ns'"""
-        ).fetchone()[0]
-    )
+    tick_ns = tick_length(db, run)
     cgroups = json.loads((directory / "cgroups.json").read_text())
     paths = {number: path for path, number in cgroups.items()}
     device = cgroups.get(DEVICE)

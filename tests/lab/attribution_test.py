@@ -128,6 +128,29 @@ def device(directory):
     assert made["errors"] == 4
 
 
+def divided_by_method(directory):
+    """A method divides the first window and a quarter of the second, in which one tenant moves nothing."""
+    recording(directory, TENANTS)
+    moves = np.fromfile(directory / "truth.bin", attribution.TRUTH)
+    moves["amount"][(moves["cgroup"] == 20) & (moves["time"] > 2 * TICK_NS)] = 0
+    moves.tofile(directory / "truth.bin")
+    save(
+        f"""SELECT mono_ns * {TICK_NS} AS mono_ns, {2 * TICK_NS} AS window_ns, 'pmu' AS pmu,
+                   'reads' AS event, 1.0 AS total, value, method
+            FROM (VALUES (2, 200, 'misses'), (4, 30, 'misses'), (4, 90, 'residency'))
+                 AS rows(mono_ns, value, method)""",
+        directory / "fabric.parquet",
+    )
+    db = duckdb.connect()
+    for table in ("counters", "readings"):
+        db.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{directory}/run/{table}.parquet')")
+    db.execute(f"CREATE VIEW fabric AS SELECT * FROM read_parquet('{directory}/fabric.parquet')")
+    found = attribution.divided_truth(db, directory, "pmu", "reads", WHICH, "misses")
+    assert sorted(found) == [10, 20], found
+    near(found[10], 120 + 120 / 4)
+    near(found[20], 80)
+
+
 def correlated(directory):
     """On each of three CPUs two processes take turns: on CPUs 0 and 1 at the same times."""
     path = directory / "runtime.parquet"
@@ -148,7 +171,7 @@ def correlated(directory):
 
 
 def main():
-    for case in (shares, device, correlated):
+    for case in (shares, device, divided_by_method, correlated):
         with tempfile.TemporaryDirectory() as directory:
             case(pathlib.Path(directory))
 

@@ -393,26 +393,26 @@ def attributed(step, check):
 
 
 def given(step, check):
-    """With a method, of the part of the count that it divided: its tenants move at steady rates."""
-    truth = step.by_cgroup(check["truth"])
+    """With a method, of the windows that it divided, of each the part that it divided: which windows
+    those are depends on when the machine was late, and so does who ran in them."""
     event, method = check["event"], check.get("method")
-    of = "event = $1 AND ($2 IS NULL OR method = $2)"
-    scale = step.rows("SELECT DISTINCT scale FROM counters WHERE event = ?", event)
     of_cgroup = dict(
         step.rows(
-            f"""SELECT cgroup, sum(value) FROM fabric
-                WHERE {of} AND owner = 'task' GROUP BY cgroup""",
+            """SELECT cgroup, sum(value) FROM fabric
+               WHERE event = $1 AND ($2 IS NULL OR method = $2) AND owner = 'task' GROUP BY cgroup""",
             event,
             method,
         )
     )
-    part = 1.0
+    pmu, scale = step.rows("SELECT any_value(pmu), any_value(scale) FROM counters WHERE event = ?", event)[0]
     if method:
-        (divided,) = step.rows(f"SELECT sum(value) FROM fabric WHERE {of}", event, method)[0]
-        expect(divided, f"{method} divided nothing of {event}: this proves nothing")
-        part = divided / (sum(truth.values()) * scale[0][0])
+        sums = attribution.divided_truth(step.db, step.dir, pmu, event, check["truth"], method)
+        paths = {number: path for path, number in step.cgroups().items()}
+        truth = {paths.get(number): moved for number, moved in sums.items()}
+    else:
+        truth = {path: moved * scale for path, moved in step.by_cgroup(check["truth"]).items()}
     for cgroup in check["cgroups"]:
-        moved = truth.get(cgroup, 0) * scale[0][0] * part
+        moved = truth.get(cgroup, 0)
         expect(moved > 0, f"{cgroup} moved nothing: this proves nothing; of {sorted(map(str, truth))}")
         off = of_cgroup.get(cgroup, 0) / moved - 1
         expect(abs(off) <= check["within"], f"{cgroup} got {off:+.1%} of what it moved")
@@ -562,6 +562,17 @@ def run(directory, step):
     return failures
 
 
+# Lines of the log of a failed step that are printed: a screen of `top`, or a panic.
+LOG_LINES = 60
+
+
+def print_log(path):
+    """Where the results do not outlive the run, this is all that says why a step failed."""
+    if path.exists():
+        for line in path.read_text(errors="replace").splitlines()[-LOG_LINES:]:
+            print(f"lab: | {line}")
+
+
 def main():
     directory = pathlib.Path(sys.argv[1])
     steps = json.loads((directory / "steps.json").read_text())
@@ -571,6 +582,8 @@ def main():
         failed += bool(failures)
         for failure in failures:
             print(f"lab: {failure}")
+        if failures:
+            print_log(directory / step["name"] / "log.txt")
         verdict = "FAILED" if failures else "ok"
         print(f"lab: {step['name']}: {len(step['checks'])} checks: {verdict}")
     (directory / "verdict.json").write_text(

@@ -46,6 +46,10 @@ const LEAST_HOTPLUG: f64 = 0.1;
 
 const DURATION_MS: u32 = 2500;
 
+/// Where shares are compared: the error of a light tenant is what one of ten times its traffic
+/// loses, and its mean is smaller over a longer time.
+const COMPARED_MS: u32 = 6000;
+
 /// As [`WITHIN`], with misses drawn from [`SEED`]: up to a third of the traffic has no misses, and
 /// bytes per miss vary by a third.
 const WITHIN_NOISY: f64 = 0.7;
@@ -76,7 +80,7 @@ pub(crate) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
         lab.record_step(
             name,
             METHOD,
-            Work { tenants: lab.socket_tenants(), ..settled_work() },
+            Work { tenants: lab.socket_tenants(COMPARED_MS), ..settled_work() },
             checks,
         ),
         Step::plain_command("misses-attribute", &attribute, [exit(), vec![same_rows]].concat()),
@@ -122,13 +126,13 @@ impl<'a> MissesLab<'a> {
     }
 
     /// Tenants on the CPUs of one socket, with equal CPU time.
-    fn socket_tenants(&self) -> Vec<Tenant> {
+    fn socket_tenants(&self, duration_ms: u32) -> Vec<Tenant> {
         let tenant = |&(cgroup, counts, misses): &(&str, u64, u64)| Tenant {
             cgroup: Some(cgroup.to_owned()),
             cpus: Some(self.cpus.clone()),
             flows: self.tenant_moves(counts, misses),
             start_ms: 100,
-            duration_ms: DURATION_MS,
+            duration_ms,
             ..Tenant::default()
         };
         TENANTS.iter().map(tenant).collect()
@@ -200,7 +204,7 @@ impl<'a> MissesLab<'a> {
             Action { after_ms: 800, change: Change::Offline { cpu } },
             Action { after_ms: 1600, change: Change::Online { cpu } },
         ];
-        let work = Work { tenants: self.socket_tenants(), actions, ..settled_work() };
+        let work = Work { tenants: self.socket_tenants(DURATION_MS), actions, ..settled_work() };
         let divided = Check::Divided {
             event: EVENT.to_owned(),
             method: METHOD.to_owned(),
@@ -215,7 +219,7 @@ impl<'a> MissesLab<'a> {
 
     /// Misses with random variation, and traffic without misses.
     fn noisy_step(&self) -> Result<Step> {
-        let mut tenants = self.socket_tenants();
+        let mut tenants = self.socket_tenants(COMPARED_MS);
         let core = self.core.device;
         for tenant in &mut tenants {
             tenant.flows.retain(|flow| flow.device != core);
@@ -244,7 +248,7 @@ impl<'a> MissesLab<'a> {
             Check::Conserved,
             Check::Witnesses { pmu: self.core.name.clone(), cpus: cpus.to_vec() },
         ];
-        let work = Work { tenants: self.socket_tenants(), ..settled_work() };
+        let work = Work { tenants: self.socket_tenants(DURATION_MS), ..settled_work() };
         let mut step = self.record_step(name, "auto", work, checks);
         let position = step.argv.iter().position(|arg| arg == "--method").unwrap_or_default();
         let option = ["--witness-budget", budget].map(str::to_owned);
