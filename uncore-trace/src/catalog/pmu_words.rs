@@ -61,8 +61,20 @@ impl<'a> PmuWords<'a> {
 
     /// The catalog's events, of any processor.
     fn catalog_events(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
-        let own_events = self.family.into_iter().chain(self.base).flat_map(|family| &family.events);
-        own_events.chain(self.imported_events())
+        self.own_events().chain(self.imported_events())
+    }
+
+    /// The events that the family describes itself, of any processor.
+    fn own_events(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
+        self.family.into_iter().chain(self.base).flat_map(|family| &family.events)
+    }
+
+    /// The events that the family describes itself for this processor, whether or not the PMU has
+    /// their fields. An imported event with the same name lacks what the family's has: without a
+    /// filter it would count something else, or nothing.
+    fn described_events(&self) -> impl Iterator<Item = &'a NamedEvent> + use<'a> {
+        let pmu = self.pmu;
+        self.own_events().filter(move |event| is_of(&event.processors, pmu))
     }
 
     /// The events of perf's tables, if the family is described by them, except those that it has
@@ -170,9 +182,12 @@ impl<'a> PmuWords<'a> {
         let has_name = |event: &&'a NamedEvent| event.names.iter().any(named);
         // Few of the many events have the name, so that it is compared first.
         let added = self.catalog_events().filter(has_name).find(|event| self.has_event(event));
-        let imported =
-            || self.table_events().filter(has_name).find(|event| self.fits_fields(&event.encoding));
-        let Some(event) = added.or_else(imported) else {
+        let imported = || {
+            let mut events = self.table_events().filter(has_name);
+            events.find(|event| self.fits_fields(&event.encoding))
+        };
+        let is_described = || self.described_events().any(|event| has_name(&event));
+        let Some(event) = added.or_else(|| imported().filter(|_| !is_described())) else {
             return self.generic_event(CACHE, cache_names::cache_event_config(wanted)?);
         };
         let attr_type = event.attr_type.unwrap_or(pmu.attr_type);
@@ -237,8 +252,8 @@ impl<'a> PmuWords<'a> {
     /// The names of all its events but those of the vendor only.
     fn known_names(&self) -> HashSet<String> {
         let own_names = self.pmu.events.keys().map(|name| name.to_ascii_lowercase());
-        let added = self.added_events().flat_map(|event| event.names.iter().cloned());
-        own_names.chain(added).collect()
+        let events = self.added_events().chain(self.described_events());
+        own_names.chain(events.flat_map(|event| event.names.iter().cloned())).collect()
     }
 
     /// The events that a text of a group selects: all that match it as a pattern, or the vendor's

@@ -282,6 +282,7 @@ mod tests {
     use super::*;
     use crate::catalog::Catalog;
     use crate::catalog::metric::DURATION_NS;
+    use crate::catalog::pmu_words::PmuWords;
     use crate::catalog::spec::TermValue;
     use crate::discover::event::AliasValue;
 
@@ -383,6 +384,36 @@ mod tests {
         for text in [" Counts ", "number of ", "  "] {
             assert!(!EVENTS.iter().any(|s| s.lines.iter().any(|line| line.contains(text))));
         }
+    }
+
+    #[test]
+    fn an_event_without_the_field_of_its_filter_is_not_that_of_the_imports() {
+        let catalog = Catalog::load_embedded().unwrap();
+        let find = |formats: &[(&str, &str)], event: &str| {
+            let (name, processor) =
+                ("uncore_cbox_0".to_owned(), Some("GenuineIntel-6-4f".to_owned()));
+            let formats =
+                formats.iter().map(|(name, bits)| ((*name).to_owned(), bits.parse().unwrap()));
+            let pmu = Pmu { name, processor, formats: formats.collect(), ..Pmu::default() };
+            let words = PmuWords { pmu: &pmu, family: catalog.family_of(&pmu), base: None };
+            let is_listed = words.vendor_events().any(|known| known.name == event);
+            let encoding = words.find_event(event).map(|event| event.alias.terms_text());
+            assert!(encoding.is_some() || !is_listed, "{event}");
+            encoding
+        };
+        let (event, umask) = (("event", "config:0-7"), ("umask", "config:8-15"));
+        let state = ("filter_state", "config1:17-23");
+        let any = "unc_c_llc_lookup.any";
+        assert_eq!(
+            find(&[event, umask, state], any).unwrap(),
+            "event=0x34,umask=0x11,filter_state=0x1"
+        );
+        assert_eq!(find(&[event, umask], any), None);
+        // The tables of Intel name no filter of this one.
+        assert_eq!(
+            find(&[event, umask], "unc_c_llc_lookup.read").unwrap(),
+            "event=0x34,umask=0x21"
+        );
     }
 
     /// Encodings in the catalog equal the imported ones for every event that both name.
