@@ -2,9 +2,7 @@
 //!
 //! A row says how well the sum of its cgroup is known, so that readers need no other row for it.
 
-use std::collections::HashMap;
-
-use foldhash::fast::RandomState;
+use foldhash::HashMap;
 
 use super::share::Share;
 use crate::entries::Owner;
@@ -40,7 +38,7 @@ impl LastingSum {
 /// Gives all shares of a cgroup the mean of their lasting confidences, weighted by value; the plain
 /// mean, if all are 0. Other owners have one share each.
 pub(super) fn unite_lasting(shares: &mut [Share]) {
-    let mut sums: HashMap<u64, LastingSum, RandomState> = HashMap::default();
+    let mut sums: HashMap<u64, LastingSum> = HashMap::default();
     for share in &*shares {
         let Some(cgroup) = cgroup_of_owner(&share.owner) else { continue };
         let (sum, lasting) = (sums.entry(cgroup).or_default(), f64::from(share.lasting));

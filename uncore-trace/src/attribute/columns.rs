@@ -7,7 +7,9 @@
 //! share [`SHARED_NEAR`] and [`SHARED_FAR`]. A slot is freed when its column has hardly any use
 //! left, and used again when no stored tick refers to it.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+
+use foldhash::{HashMap, HashMapExt, HashSet};
 
 use super::traffic_source::TrafficSource;
 use crate::entries::Owner;

@@ -1,8 +1,10 @@
 //! One counter: its count in each window, and how it is divided.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt};
 
 use super::adjustment::AdjustedWindow;
 use super::attribution::{Attribution, CountedWindow};

@@ -25,7 +25,7 @@
 //! The same holds for the share of the devices, with the differences of all windows scaled by the
 //! owners' part.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::agreement::{ByteAgreement, probability_within};
 use super::attribution::{Attribution, CountedWindow};

@@ -11,7 +11,7 @@
 //!    method solves the rates, and divides the windows that have waited long enough.
 //! 4. What no method needs any longer is forgotten.
 
-use std::collections::HashSet;
+use foldhash::{HashSet, HashSetExt};
 
 use super::counter::TrackedCounter;
 use super::history::Histories;

@@ -1,6 +1,6 @@
 //! The links to memory of a plan, and which counters count their bytes.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::counter::TrackedCounter;
 use super::method::Method;

@@ -1,10 +1,12 @@
 //! Names of cgroups and interrupts from the log.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+
+use foldhash::HashMap;
 
 use crate::schema::cgroups::CgroupNames;
 

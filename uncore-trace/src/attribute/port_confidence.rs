@@ -1,6 +1,6 @@
 //! How sure the ports of a set of CPUs are of each owner.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::share::Share;
 use crate::entries::Owner;

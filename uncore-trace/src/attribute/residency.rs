@@ -9,7 +9,7 @@
 //! width of that interval, `0.2 s`. It is multiplied by the part of the window in which the counter
 //! ran.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::attribution::{Attribution, CountedWindow};
 use super::method::Method;

@@ -6,8 +6,10 @@
 //!
 //! Guarantee: entries wait until the end of their tick, so they may be logged any time before it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::mem;
+
+use foldhash::{HashMap, HashMapExt};
 
 use crate::count::{Count, CounterTimes};
 use crate::entries::{CounterReading, CounterValue, Disorder, Owner, RAN_GUEST, ReadingTrigger};

@@ -11,9 +11,7 @@
 //! or of none, and their columns stay runs. The confidence of a sum is the mean of its parts',
 //! weighed by value: errors that cancel out are not considered.
 
-use std::collections::{HashMap, HashSet};
-
-use foldhash::fast::RandomState;
+use foldhash::{HashMap, HashSet};
 
 use super::cgroups::cgroup_of_owner;
 use super::share::Share;
@@ -26,15 +24,15 @@ pub const MIN_SHARE: f64 = 0.001;
 /// The owners of a window that are large in one of the counters of a set of CPUs.
 #[derive(Debug, Default)]
 pub(super) struct LargeOwners {
-    processes: HashSet<Owner, RandomState>,
-    cgroups: HashSet<u64, RandomState>,
+    processes: HashSet<Owner>,
+    cgroups: HashSet<u64>,
 }
 
 impl LargeOwners {
     /// Adds the owners of a counter. `min_fraction` is a fraction of the total, 0 to 1.
     pub(super) fn add_counter(&mut self, total: f64, min_fraction: f64, shares: &[Share]) {
         let limit = min_fraction * total;
-        let mut sums: HashMap<u64, f64, RandomState> = HashMap::default();
+        let mut sums: HashMap<u64, f64> = HashMap::default();
         for share in shares {
             let Some(id) = cgroup_of_owner(&share.owner) else { continue };
             *sums.entry(id).or_default() += share.value;
@@ -69,7 +67,7 @@ impl SmallShares {
 
 /// Makes one share of the small ones of each cgroup, and one of those of small cgroups.
 pub(super) fn unite_small(large: &LargeOwners, shares: &mut Vec<Share>) {
-    let mut cgroups: HashMap<u64, SmallShares, RandomState> = HashMap::default();
+    let mut cgroups: HashMap<u64, SmallShares> = HashMap::default();
     let mut other_tasks = SmallShares::default();
     shares.retain(|share| {
         if share.owner == Owner::OtherTasks {

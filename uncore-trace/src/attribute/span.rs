@@ -1,7 +1,9 @@
 //! A window of one counter: its count with the use of its CPUs and devices, and how it was divided.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use foldhash::HashMap;
 
 use super::adjustment::ShareAdjustment;
 use super::method::Method;

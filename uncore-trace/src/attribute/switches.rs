@@ -11,7 +11,9 @@
 //! The part of the window in which the counter ran. Switches in time that no record covers are
 //! unattributed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use foldhash::{HashMap, HashMapExt};
 
 use super::attribution::{Attribution, CountedWindow};
 use super::exact::shares_of_counts;

@@ -1,7 +1,9 @@
 //! The use of CPUs in a window, for each set of CPUs that counters see.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use foldhash::{HashMap, HashMapExt};
 
 use super::core_siblings::CoreSiblings;
 use super::methods::Methods;

@@ -3,7 +3,9 @@
 //! A witness is read at every context switch and once a tick. If it was not read at the end of a
 //! tick, its count comes with the next reading, and the ticks in between are incomplete.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use foldhash::{HashMap, HashMapExt};
 
 use super::counter::TrackedCounter;
 use super::traffic_source::TrafficSource;

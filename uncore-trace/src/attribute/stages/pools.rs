@@ -5,7 +5,7 @@
 //! to the extent that the traffic of all owners went through it in the same proportion, so its
 //! confidence is multiplied by the counter's part.
 
-use std::collections::HashMap;
+use foldhash::{HashMap, HashMapExt};
 
 use crate::attribute::adjustment::{AdjustedWindow, ShareAdjustment};
 use crate::attribute::counter::TrackedCounter;
