@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
-use uncore_trace::assemble::{Setup, Sink, Timeline};
+use uncore_trace::assemble::{Sink, Timeline, TimelineSetup};
 use uncore_trace::attribute::{
     self, Attributor, CoreSiblings, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
 };
@@ -435,7 +435,7 @@ fn record_machine(
         siblings: &CoreSiblings::default(),
         threads: attribute::available_threads(),
     });
-    let setup = Setup {
+    let setup = TimelineSetup {
         plan: &plan,
         layouts: &layouts,
         opened: &(0..size.counters).collect(),

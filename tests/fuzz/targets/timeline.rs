@@ -9,7 +9,7 @@ use std::path::Path;
 
 use arrow::array::RecordBatch;
 use libfuzzer_sys::fuzz_target;
-use uncore_trace::assemble::{CpuTimeSplit, Setup, Sink, Timeline};
+use uncore_trace::assemble::{CpuTimeSplit, Sink, Timeline, TimelineSetup};
 use uncore_trace::clock::{Snapshot, TimeSpan};
 use uncore_trace::count::Count;
 use uncore_trace::discover::CgroupMounts;
@@ -201,7 +201,7 @@ fuzz_target!(|input: &[u8]| {
         let counters = vec![placed(cpu), placed(cpu + 2)];
         Layout { first_slot: 2 * cpu, counters, at_switch: cpu, ..Layout::default() }
     };
-    let setup = Setup {
+    let setup = TimelineSetup {
         plan: &plan,
         layouts: &[(0, layout(0)), (1, layout(1))].into(),
         opened: &(0..4).collect(),

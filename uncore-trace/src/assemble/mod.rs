@@ -52,7 +52,7 @@ pub use self::loss::Ledger;
 pub use self::monitors::{MonitorLoss, MonitorReading};
 use self::output::EntryOutput;
 use self::progress::TimelineProgress;
-pub use self::setup::Setup;
+pub use self::setup::TimelineSetup;
 pub use self::sink::Sink;
 use self::span::TickTime;
 pub use self::stream::SourceReading;
@@ -90,7 +90,7 @@ pub struct Timeline {
 impl Timeline {
     /// An empty time line whose log goes to `consumer`. Bins are ticks if `consumer` or `sink`
     /// needs ticks, otherwise windows.
-    pub fn new(setup: &Setup<'_>, consumer: Box<dyn LogConsumer>, sink: &mut Sink) -> Self {
+    pub fn new(setup: &TimelineSetup<'_>, consumer: Box<dyn LogConsumer>, sink: &mut Sink) -> Self {
         let (tick_ns, window_ns) = (setup.plan.tick_ns, setup.plan.window_ns);
         let start_ns = setup.start_tick * tick_ns;
         let raw = sink.wants_table(&runtime::TABLE);
@@ -207,8 +207,8 @@ impl Timeline {
         streams.readings.log_last_counts(counts, now_ns, &mut context);
     }
 
-    /// Enters the devices that are still held or assigned, at the end.
-    pub fn end_holders(&mut self, sink: &mut Sink) {
+    /// Writes what each stream still has to say at the end: devices that are held or assigned.
+    pub fn write_last_rows(&mut self, sink: &mut Sink) {
         let end_ns = self.progress.closed_ns + self.progress.tick_ns;
         let (streams, mut context) = self.split_streams(sink);
         streams.write_last_rows(end_ns, &mut context);

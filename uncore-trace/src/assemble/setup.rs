@@ -11,7 +11,7 @@ use crate::plan::Plan;
 
 /// The parameters of a time line.
 #[derive(Debug)]
-pub struct Setup<'a> {
+pub struct TimelineSetup<'a> {
     /// The planned counters.
     pub plan: &'a Plan,
     /// What each reader CPU reads.

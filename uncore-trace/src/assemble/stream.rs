@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Setup;
+use super::TimelineSetup;
 use super::io::BinTransfers;
 use super::loss::Ledger;
 use super::output::EntryOutput;
@@ -66,7 +66,7 @@ pub trait SourceReading {
 #[derive(Debug)]
 pub(super) struct StreamStart<'a> {
     /// The parameters of the time line.
-    pub setup: &'a Setup<'a>,
+    pub setup: &'a TimelineSetup<'a>,
     /// Begin of the first tick, ns on `CLOCK_MONOTONIC`.
     pub start_ns: u64,
     /// Length of a bin, ns.

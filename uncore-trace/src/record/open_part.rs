@@ -13,7 +13,7 @@ use super::args::RecordOptions;
 use super::metadata::{self, PartEnd};
 use super::planned::{link_rows, plan_rows};
 use super::side_sources::SideSources;
-use crate::assemble::{Setup, Sink, Timeline};
+use crate::assemble::{Sink, Timeline, TimelineSetup};
 use crate::attribute::{
     self, Attributor, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
 };
@@ -132,7 +132,7 @@ impl Draft {
         let missing = |present: &[u32], expected: &[u32]| -> Vec<u32> {
             expected.iter().copied().filter(|cpu| !present.contains(cpu)).collect()
         };
-        let setup = Setup {
+        let setup = TimelineSetup {
             plan,
             layouts: session.layouts(),
             opened: &common.opened,
@@ -261,7 +261,7 @@ impl OpenPart {
     /// Ends the part, to which sources have given their last; its thread finishes the files.
     /// Returns its losses by cause.
     pub(super) fn end_part(mut self, timer: Timer) -> Result<(Finishing, BTreeMap<Cause, u64>)> {
-        self.timeline.end_holders(&mut self.sink);
+        self.timeline.write_last_rows(&mut self.sink);
         self.timeline.ledger.write_rows(&mut self.sink);
         let complete = self.timeline.ledger.loss_summary().is_complete();
         let Self { clock, own_cpu_ns, .. } = self;
