@@ -73,7 +73,7 @@ const COVARIANCE_INTERVALS: u64 = 5;
 /// How thoroughly rates are solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
-    /// As a recording does: start from the last solution
+    /// Start from the last solution, as `record` does
     #[default]
     Live,
     /// Improve the solution until it stays the same
