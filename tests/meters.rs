@@ -113,7 +113,7 @@ fn tegra_has_a_counter_of_each_held_function() {
     assert!(noted.contains("never add the two"), "{noted}");
     assert!(
         noted.contains(
-            "nvidia_pcie_pmu_0_rc_4: it has one register for src_bdf, src_bdf_en, so 3 groups of its \
+            "nvidia_pcie_pmu_0_rc_4 has one register for src_bdf, src_bdf_en, so 3 groups of its \
              counters take turns: each counts about 33 % of the time"
         ),
         "{noted}"

@@ -184,7 +184,7 @@ fn monitoring_groups_need_counters_of_memory() {
     if has_root("record --monitor") {
         let words = ["cannot make monitoring groups", "no bytes of memory", "-p mem"];
         record_refuses(&["-e", "page-faults", "--monitor"], &words);
-        record_refuses(&["-e", "page-faults", "--monitor=8"], &["otherwise leave out --monitor"]);
+        record_refuses(&["-e", "page-faults", "--monitor=8"], &["; or leave out --monitor"]);
     }
     record_refuses(&["-e", "page-faults", "--monitor=0"], &["--monitor", "1..=255"]);
 }

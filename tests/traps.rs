@@ -165,7 +165,7 @@ fn drw_events_are_opened_one_by_one() {
     let plan = planned("yitian", &[], &["{ali_drw_2008000/hif_rd/,ali_drw_2008000/hif_wr/}"]);
     assert!(plan.counters.iter().all(|counter| counter.leader.is_none()));
     assert!(
-        plan.notes[0].contains("cannot count in groups, opened one by one"),
+        plan.notes[0].contains("cannot count in groups, so events are opened one by one"),
         "{:?}",
         plan.notes
     );

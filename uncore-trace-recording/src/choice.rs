@@ -14,13 +14,14 @@ pub enum MethodChoice {
     Auto,
     /// In proportion to time on the CPUs that the counter sees
     Residency,
-    /// PCIe root ports by the bytes that disks and interfaces moved for each owner, others by
-    /// residency
+    /// PCIe root ports by the bytes that disks and interfaces moved for each owner, other counters
+    /// by residency
     Io,
-    /// Traffic of CPUs by last-level cache misses, others as with auto; reads the core's miss
-    /// counter at every context switch and tick of these CPUs
+    /// Traffic of CPUs by last-level cache misses, other counters as with auto; reads the core's
+    /// miss counter at every context switch and tick of these CPUs
     Misses,
-    /// By rates learnt from ticks, or residency where nothing can be learnt
+    /// By each owner's traffic per CPU time, which is learnt from the ticks; by residency where
+    /// nothing can be learnt
     Regression,
 }
 

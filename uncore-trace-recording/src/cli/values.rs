@@ -27,11 +27,12 @@ option_values! {
         Auto: "io for PCIe root ports, misses for traffic of CPUs if misses are counted, \
                regression for other counters that CPUs share, residency for counters of one CPU",
         Residency: "In proportion to time on the CPUs that the counter sees",
-        Io: "PCIe root ports by the bytes that disks and interfaces moved for each owner, others by \
-             residency",
-        Misses: "Traffic of CPUs by last-level cache misses, others as with auto; reads the core's miss \
-                 counter at every context switch and tick of these CPUs",
-        Regression: "By rates learnt from ticks, or residency where nothing can be learnt",
+        Io: "PCIe root ports by the bytes that disks and interfaces moved for each owner, other \
+             counters by residency",
+        Misses: "Traffic of CPUs by last-level cache misses, other counters as with auto; reads \
+                 the core's miss counter at every context switch and tick of these CPUs",
+        Regression: "By each owner's traffic per CPU time, which is learnt from the ticks; by \
+                     residency where nothing can be learnt",
     }
     DeclaredCause {
         Cpu: "CPUs near the PMU: their counts are divided among tasks",

@@ -12,7 +12,7 @@ table! {
     "accounts", "counts that devices keep of their own functions and of the processes that use them", sorted by [], in order of "mono_ns";
     RowTime::Ends("mono_ns");
     mono_ns: I64 => Delta, "End of the window that the reading is logged in, `CLOCK_MONOTONIC`, ns.";
-    read_ns: I64 => Delta, "When it was read, `CLOCK_MONOTONIC`, ns.";
+    read_ns: I64 => Delta, "Time of the reading, `CLOCK_MONOTONIC`, ns.";
     bdf: Word => Dict, "PCI function.";
     source: Word => Dict, "Who counts: net (a network interface), rdma (a port of an RDMA device), vf (the physical function of a virtual one), kfd (AMD's driver for compute, in sysfs), drm (the driver of a GPU or accelerator, in `/proc/PID/fdinfo`).";
     name: Word => Dict, "What is counted, as the source calls it: `eth0/rx_bytes`, `mlx5_0/1/port_rcv_data`, `drm-engine-gfx`.";
@@ -20,7 +20,7 @@ table! {
     unit: Word => Dict, "bytes (moved), ns or cycles (in which a part of the device worked), `resident_bytes` (memory that it has at this time).";
     pid: Null<I32> => Dict, "Process; null for an account of the whole function.";
     client: Null<Bits> => Dict, "Number of an open file of the process (`drm-client-id`); null for other sources. A client that several processes share is one account, of one of these processes.";
-    value: Null<Bits> => Delta, "Sum since the account exists, in `unit`; for `resident_bytes` the amount. Null: it is gone, could not be read, or begins anew.";
+    value: Null<Bits> => Delta, "Sum since the account exists, in `unit`; for `resident_bytes` the amount. Null: the account is gone, could not be read, or begins anew.";
 }
 
 /// What a value counts.

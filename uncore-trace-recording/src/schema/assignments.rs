@@ -16,13 +16,13 @@ table! {
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
     pod: Word => Dict, "Pod, `NAMESPACE/NAME`: `pod` of `cgroups` before the `@`.";
-    container: Word => Dict, "Its container, as the pod names it: `container` of `cgroups` before the `@`.";
+    container: Word => Dict, "Container of the pod, as the pod names it: `container` of `cgroups` before the `@`.";
     resource: Word => Dict, "Resource of a device plugin, such as `nvidia.com/gpu`, or driver of DRA.";
     device: Word => Dict, "Id of the device, as the plugin gives it; `POOL/DEVICE` of DRA.";
     claim: Null<Word> => Dict, "Claim of DRA, `NAMESPACE/NAME`; null for a device plugin.";
     cdi: Null<Word> => Dict, "Names of CDI, with commas; null where there is none.";
     bdf: Null<Word> => Dict, "PCI functions of the device, in ascending order with commas; null where the id, NVIDIA's driver and the files of CDI do not say them.";
     port: Null<Word> => Dict, "Functions on the root bus above them, their root ports, in ascending order with commas; null as `bdf`.";
-    begin_ns: Null<I64> => Plain, "The first reading that has it, `CLOCK_MONOTONIC`, ns: it was assigned at most 10 s before. Null where the first of all readings has it, or it was assigned before the part of a rotated recording.";
-    end_ns: Null<I64> => Plain, "The first reading that does not have it, or the last one if there could be no other, `CLOCK_MONOTONIC`, ns; null where it was assigned when the recording, or the part, ended.";
+    begin_ns: Null<I64> => Plain, "Time of the first reading with this assignment, `CLOCK_MONOTONIC`, ns: the device was assigned at most 10 s before. Null where the first of all readings has it, or the device was assigned before the part of a rotated recording.";
+    end_ns: Null<I64> => Plain, "Time of the first reading without this assignment, or of the last possible reading, `CLOCK_MONOTONIC`, ns; null where the device was assigned when the recording, or the part, ended.";
 }

@@ -26,7 +26,7 @@ table! {
     begin_ns: I64 => Plain, "Begin of the burst, `CLOCK_MONOTONIC`, ns.";
     end_ns: I64 => Plain, "End of the burst, `CLOCK_MONOTONIC`, ns.";
     kind: Word => Dict, "`memory` (reads of an array larger than the caches), `disk` (reads that bypass the page cache) or `network` (packets over the loopback interface).";
-    cpu: I32 => Dict, "CPU on which it ran.";
+    cpu: I32 => Dict, "CPU on which the canary ran.";
     node: Null<I32> => Dict, "NUMA node of the array that was read; null for other kinds, and where the machine has no nodes.";
     device: Null<Word> => Dict, "Disk or interface; null for memory.";
     bytes: Bits => Plain, "Bytes that the canary moved. Over the loopback interface they include headers and are counted once, although the interface sends and receives them.";

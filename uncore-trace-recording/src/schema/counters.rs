@@ -29,12 +29,12 @@ table! {
     cpu: I32 => Plain, "Reader CPU.";
     socket: Null<I32> => Plain, "Socket (NUMA node); null where the PMU belongs to none.";
     sees: Text => Plain, "CPU list whose traffic the counter can see.";
-    leader: Null<I32> => Plain, "Counter that leads its perf group; null when standalone.";
-    role: Word => Dict, "counted: its counts are divided, in `fabric`; weight: others are divided by its counts; both.";
+    leader: Null<I32> => Plain, "Counter that leads its perf group; null where it is in no group.";
+    role: Word => Dict, "counted: its counts are divided among owners, in `fabric`; weight: other counters are divided by its counts; both.";
     state: Word => Dict, "opened or failed.";
-    error: Null<Text> => Plain, "Why it could not be opened; null when it was.";
-    functions: Null<Text> => Plain, "PCI functions that it counts on their own, with commas; null for a counter without `--per device`, and for the whole.";
-    part_of: Null<I32> => Plain, "Counter of the whole, which counts what this one counts too; null for a counter that is no part of another.";
+    error: Null<Text> => Plain, "Why the counter could not be opened; null where it was opened.";
+    functions: Null<Text> => Plain, "PCI functions, with commas, if the counter counts only their traffic (`--per device`); null for all other counters.";
+    part_of: Null<I32> => Plain, "Counter that includes the traffic of this counter; null where there is none.";
 }
 
 /// Lowest `attr_type` of the statistics of a device; the next devices have the next numbers. No PMU

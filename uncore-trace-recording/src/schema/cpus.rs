@@ -9,7 +9,7 @@ use super::row_time::RowTime;
 table! {
     "cpus", "state of each CPU, and the counters that it reads", sorted by [];
     RowTime::Holds { since: Some("mono_ns"), key: &["cpu"], last_row: None };
-    mono_ns: I64 => Delta, "Since when, `CLOCK_MONOTONIC`, ns. Changes are noticed when the ring is drained, up to some 100 ms after they happened.";
+    mono_ns: I64 => Delta, "Begin of the state, `CLOCK_MONOTONIC`, ns. Changes are noticed when the ring is drained, up to some 100 ms after they happened.";
     cpu: I32 => Plain, "CPU.";
     state: Word => Dict, "online or offline.";
     socket: Null<I16> => Plain, "Socket; null where the machine does not say.";

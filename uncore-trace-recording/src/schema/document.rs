@@ -60,7 +60,7 @@ fn table_section(table: &TableDef) -> String {
 /// The values of the column `cause`.
 fn cause_rows() -> String {
     let mut text =
-        "\n| cause | several of them in words | what to do |\n|---|---|---|\n".to_owned();
+        "\n| cause | in messages, for several | what to do |\n|---|---|---|\n".to_owned();
     for cause in Cause::ALL {
         let words = loss::loss_in_words(cause.name(), 2);
         let remedy = match cause.cost() {

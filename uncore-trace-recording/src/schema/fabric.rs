@@ -51,7 +51,7 @@ table! {
     event: Word => Dict, "Event as planned.";
     filter: Word => Dict, "Format terms that narrow the event; empty where there are none.";
     unit: Word => Dict, "Unit of `value` and `total`.";
-    owner: Word => Dict, "Kind of the owner: task, `other_tasks` (all tasks of cgroups that were not asked for or are small), irq, softirq, idle, device or unattributed.";
+    owner: Word => Dict, "Kind of the owner: task, `other_tasks` (all tasks of cgroups that were not selected or are small), irq, softirq, idle, device or unattributed.";
     pid: Null<I32> => Dict, "Process of a task row; null for every other owner, and where a row has several processes or an unknown one.";
     number: Null<I32> => Dict, "Number of the interrupt or softirq vector; null for every other owner.";
     comm: Null<Word> => Dict, "Process name; `irq:NAME`, `softirq:VEC`; null where there is none.";
@@ -63,7 +63,7 @@ table! {
     total: Null<F64> => Plain, "The counter's whole scaled count in the window, the same in each of its rows; null as `value`.";
     running: F32 => Dict, "Time running / time enabled in the window, 0 to 1; 0: never scheduled.";
     method: Word => Dict, "How the share was made: exact, source (the hardware counts nothing but this owner), monitor (the hardware measured this cgroup), residency, io, held (by who holds the devices), misses, ports, regression or none.";
-    confidence: Null<F32> => Dict, "How far to trust the share, 0 to 1, in hundredths; null where nothing is claimed.";
+    confidence: Null<F32> => Dict, "Probability that the share is within 10 % of the truth, 0 to 1, in hundredths; null where nothing is claimed.";
     cgroup_confidence: Null<F32> => Plain, "Probability that the sum of the shares of this row's cgroup (of this owner, if it has no cgroup) over a longer time is within 10 % of the truth, 0 to 1, in hundredths. The same in all rows of a cgroup, counter and window; null where nothing is claimed. Older recordings lack it: use `confidence`.";
     processes: Null<I32> => Dict, "Number of processes whose shares this row sums up, because each is below `--min-share` of the window's total; null where it sums up none. Older recordings lack it.";
     job: Null<Word> => Dict, "Job and step of Slurm that the cgroup is in, as `sacct` names them: `123.0`, `123.batch`, or `123` outside of a step; null where it is in none, or where users other than root may have given the name. Older recordings lack it.";

@@ -8,13 +8,13 @@ use super::column_type::{Bits, I32, I64, Null, Word, table};
 use super::row_time::RowTime;
 
 table! {
-    "held", "from which tick on an owner holds a PCI function for how much of each tick", sorted by [], in order of "mono_ns";
+    "held", "which owner holds which PCI function, from which tick on, and for how much of each tick", sorted by [], in order of "mono_ns";
     RowTime::Holds { since: Some("mono_ns"), key: &["bdf", "owner", "pid", "comm", "cgroup_id"], last_row: None };
-    mono_ns: I64 => Delta, "End of the first tick with this number, `CLOCK_MONOTONIC`, ns; it holds until the next row of the same function and owner.";
+    mono_ns: I64 => Delta, "End of the first tick with this `ns`, `CLOCK_MONOTONIC`, ns; the row is valid until the next row of the same function and owner.";
     bdf: Word => Dict, "The PCI function.";
-    owner: Word => Dict, "task, or `other_tasks` (of cgroups that were not asked for).";
+    owner: Word => Dict, "task, or `other_tasks` (of cgroups that were not selected).";
     pid: Null<I32> => Dict, "Process; null where the owner is no task.";
     comm: Null<Word> => Dict, "Name of the process; null where the owner is no task.";
     cgroup_id: Null<Bits> => Dict, "Cgroup; null where the owner has none.";
-    ns: Bits => Dict, "Nanoseconds of each tick in which the owner holds the function; 0: it holds it no longer.";
+    ns: Bits => Dict, "Nanoseconds of each tick in which the owner holds the function; 0: the owner has released the function.";
 }

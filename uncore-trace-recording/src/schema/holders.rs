@@ -14,8 +14,8 @@ table! {
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
     pid: I32 => Plain, "Process (thread group).";
-    comm: Word => Dict, "Its name.";
-    cgroup_id: Bits => Dict, "Its cgroup: `id` in `cgroups`. A process that is moved has a row for each cgroup.";
+    comm: Word => Dict, "Name of the process.";
+    cgroup_id: Bits => Dict, "Cgroup of the process: `id` in `cgroups`. A process that is moved has a row for each cgroup.";
     device: Word => Dict, "Usual path of the device file, such as `/dev/nvidia0`: the process may have it under another name.";
     kind: Word => Dict, "nvidia, `nvidia-uvm`, `nvidia-caps`, dri, kfd, accel, uverbs, vfio or nvme.";
     is_block: I32 => Dict, "1: a block device; 0: a character device.";
@@ -23,9 +23,9 @@ table! {
     minor: I32 => Dict, "Minor number of the file.";
     bdf: Null<Word> => Dict, "PCI functions behind the file, in ascending order with commas; null where it serves all devices of its driver, as `/dev/nvidiactl` does, or is not on PCI.";
     port: Null<Word> => Dict, "Functions on the root bus above them, their root ports, in ascending order with commas; null as `bdf`.";
-    begin_ns: Null<I64> => Plain, "Since when, `CLOCK_MONOTONIC`, ns; null where it began before the recording, or before the part of a rotated one.";
-    end_ns: Null<I64> => Plain, "Until when, `CLOCK_MONOTONIC`, ns; null where it was held when the recording, or the part, ended.";
-    learnt: Word => Dict, "How the begin was learnt: `start` (files that were open when the recording began), open (opened or received), fork (a copy of its parent's), move (it came to this cgroup), reread (found later: it began at `begin_ns` or before).";
+    begin_ns: Null<I64> => Plain, "Begin, `CLOCK_MONOTONIC`, ns; null where the device was open before the recording, or before the part of a rotated recording.";
+    end_ns: Null<I64> => Plain, "End, `CLOCK_MONOTONIC`, ns; null where the device was open when the recording, or the part, ended.";
+    learnt: Word => Dict, "How the begin was learnt: `start` (files that were open when the recording began), open (opened or received), fork (a copy of the parent's file), move (the process came to this cgroup), reread (found when all files were read again: opened at `begin_ns` or before).";
 }
 
 /// [`Row::learnt`]: it was open when the recording began.

@@ -17,7 +17,7 @@ table! {
     device: Word => Dict, "Disk or network interface; one of another network namespace as NAME@INODE of the namespace.";
     bdf: Null<Word> => Dict, "PCI functions behind the device, in ascending order with commas; null where it is not on PCI.";
     direction: Word => Dict, "read (from the device into memory: a disk's read, a received packet) or write.";
-    owner: Word => Dict, "task, `other_tasks` (of cgroups that were not asked for), irq, softirq, device (received and read by nobody) or unattributed.";
+    owner: Word => Dict, "task, `other_tasks` (of cgroups that were not selected), irq, softirq, device (received and read by nobody) or unattributed.";
     pid: Null<I32> => Dict, "Process; null where only its cgroup is known, or the owner is no task.";
     comm: Null<Word> => Dict, "Name of the process, empty where only its cgroup is known; null where the owner is no task.";
     cgroup_id: Null<Bits> => Dict, "Cgroup; null where the owner has none.";

@@ -16,5 +16,5 @@ table! {
     number: I32 => Dict, "Interrupt number or softirq vector.";
     name: Word => Dict, "Handler or vector name.";
     ns: I64 => Delta, "Time in the handler, ns, without interrupts nested in it.";
-    count: I32 => Dict, "How often it ran.";
+    count: I32 => Dict, "How often the handler ran.";
 }

@@ -14,14 +14,14 @@ table! {
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
     counter: I32 => Plain, "Counter: `counter` in `counters` and `fabric`.";
-    link: Word => Dict, "Name of the link, its own within the recording, e.g. `memory 0`, `PCIe nvme0n1`.";
+    link: Word => Dict, "Name of the link, unique within the recording, e.g. `memory 0`, `PCIe nvme0n1`.";
     kind: Word => Dict, "Kind of the link, e.g. `memory`, `PCIe`.";
     subsystem: Word => Dict, "Group of the counter: mem, pcie, c2c, mesh.";
     socket: Null<I32> => Plain, "Socket (NUMA node); null where the PMU belongs to none.";
     devices: Null<Text> => Plain, "Disks, interfaces or PCI functions below its root ports; null where there are none, or none is known.";
     direction: Word => Dict, "in (towards the CPUs of the socket: memory is read, a device writes to memory), out, or both.";
     peak: Null<F64> => Plain, "Peak bandwidth, bytes a second; null where it is not known.";
-    peak_direction: Null<Word> => Dict, "Direction that `peak` is of; both: of the sum of in and out.";
+    peak_direction: Null<Word> => Dict, "Direction that `peak` limits; both: the sum of in and out.";
     peak_source: Null<Word> => Dict, "calibrated (measured by `uncore-trace calibrate`), sysfs, or catalog (a data sheet).";
     peak_detail: Null<Text> => Plain, "How the peak was determined.";
 }

@@ -17,10 +17,10 @@ table! {
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
     mono_ns: I64 => Delta, "Time at which the loss was noticed, `CLOCK_MONOTONIC`, ns.";
     span_ns: I64 => Delta, "Length of the time before `mono_ns` that the loss may affect, ns.";
-    cause: Word => Dict, "Why.";
+    cause: Word => Dict, "Cause of the loss: a word of the list below.";
     cpu: Null<I32> => Dict, "CPU; null where the loss is not of one CPU.";
     counter: Null<I32> => Dict, "Counter; null where the loss is not of one counter.";
-    count: I64 => Delta, "How many.";
+    count: I64 => Delta, "Number of ticks, windows, readings, records or other things that the cause names.";
     detail: Null<Text> => Plain, "More details, in words.";
 }
 

@@ -25,9 +25,9 @@ table! {
     mono_ns: I64 => Plain, "Time of an instant, or begin of a span, `CLOCK_MONOTONIC`, ns.";
     end_ns: Null<I64> => Plain, "End of a span, `CLOCK_MONOTONIC`, ns; null for an instant, and for a span that was not ended before the recording was.";
     kind: Word => Dict, "`instant` or `span`.";
-    text: Text => Plain, "Its name, 1 to 1024 bytes as the user gave them: it may hold control characters.";
-    source: Word => Dict, "Who made it: `command` (`uncore-trace mark`).";
-    pid: Null<I32> => Plain, "Process that sent it; null where that is not known, as in another PID namespace.";
+    text: Text => Plain, "Name of the mark, 1 to 1024 bytes as the user gave them: it may hold control characters.";
+    source: Word => Dict, "Who made the mark: `command` (`uncore-trace mark`).";
+    pid: Null<I32> => Plain, "Process that sent the mark; null where that is not known, as in another PID namespace.";
 }
 
 /// [`Row::source`] of `uncore-trace mark`.

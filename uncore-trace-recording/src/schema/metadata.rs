@@ -91,7 +91,8 @@ pub fn require_version(path: &Path, pairs: &BTreeMap<String, String>) -> Result<
         let writer = pairs.get(TOOL_VERSION).map_or("of unknown version", String::as_str);
         bail!(
             "{path} has schema version {}, written by uncore-trace {}; this is uncore-trace {} \
-             with schema version {}: record again with this version, or use the one that wrote it",
+             with schema version {}: record again with this version, or use the version that wrote \
+             the file",
             version.escape_debug(),
             writer.escape_debug(),
             env!("CARGO_PKG_VERSION"),

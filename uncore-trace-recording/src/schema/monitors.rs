@@ -13,7 +13,7 @@ table! {
     mono_ns: I64 => Delta, "End of the window that the bytes are counted in, `CLOCK_MONOTONIC`, ns.";
     read_ns: I64 => Delta, "When the monitors were read, `CLOCK_MONOTONIC`, ns.";
     span_ns: I64 => Delta, "Time since the monitors were read before, ns.";
-    cgroup: Null<Word> => Dict, "Path of the cgroup whose tasks the group has, and no others; null for the sum of all groups, which is the traffic of all CPUs.";
+    cgroup: Null<Word> => Dict, "Path of the cgroup whose tasks are the monitoring group; null for the sum of all groups, which is the traffic of all CPUs.";
     socket: I16 => Dict, "Socket of the memory; -1: of all sockets, where totals alone are counted.";
-    bytes: Bits => Delta, "Bytes between the CPUs and this memory: `mbm_total_bytes` on a machine with one socket; with two, `mbm_local_bytes` of the socket's caches and the rest of `mbm_total_bytes` of the other's. Of all sockets: `mbm_total_bytes`.";
+    bytes: Bits => Delta, "Bytes between the CPUs and this memory: `mbm_total_bytes` on a machine with one socket; with two, `mbm_local_bytes` of the caches of this socket, and `mbm_total_bytes` less `mbm_local_bytes` of the caches of the other socket. Of all sockets: `mbm_total_bytes`.";
 }

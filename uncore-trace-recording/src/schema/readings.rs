@@ -24,10 +24,10 @@ table! {
     counter: I32 => Delta, "Counter: `counter` in `counters`.";
     cpu: I32 => Dict, "CPU the read ran on.";
     value: Null<Bits> => Delta, "Raw count since the counter was opened: its 64 bits as a signed number (two's complement); null when the read failed.";
-    enabled: Null<Bits> => Delta, "Time enabled, ns; null with a `value`: equal to the time running (never multiplexed).";
-    running: Null<Bits> => Delta, "Time running, ns; null with a `value`: equal to the time enabled.";
+    enabled: Null<Bits> => Delta, "Time enabled, ns; null beside a known `value`: equal to the time running (never multiplexed).";
+    running: Null<Bits> => Delta, "Time running, ns; null beside a known `value`: equal to the time enabled.";
     width_ns: I32 => Plain, "How long the sweep over this CPU's counters took, ns.";
-    trigger: Word => Dict, "What caused the row: timer, sched, irq; stop: the last count of a counter that stopped; start: the counter is read on `cpu` from here on, without a value.";
+    trigger: Word => Dict, "What caused the row: timer, sched, irq; stop: the last count of a counter that stopped; start: the counter is read on `cpu` from then on, without a value.";
     error: Null<I32> => Dict, "errno of a failed read, else null; 19 (ENODEV) where the counter stood still because its PMU is gone or moves; 95 (EOPNOTSUPP) where a witness does not count what its owner, a virtual machine, did.";
     pid: Null<I32> => Dict, "Process on the CPU at the read; null where it was not read.";
     tid: Null<I32> => Dict, "Thread on the CPU at the read; null where it was not read.";

@@ -51,10 +51,10 @@ table! {
     cluster: Null<Word> => Dict, "Cluster the host is in; null where it was not named.";
     socket: Null<I16> => Dict, "Socket (NUMA node) of the PMU; null where it belongs to none.";
     subsystem: Word => Dict, "Group of the counter: mem, cache, pcie, c2c, mesh, latency, energy, core, host, io.";
-    link: Null<Word> => Dict, "Link whose bytes the counter counts, its own within the host, e.g. `memory 0`; null where it is on none.";
+    link: Null<Word> => Dict, "Link whose bytes the counter counts, unique within the host, e.g. `memory 0`; null where it is on none.";
     direction: Null<Word> => Dict, "in (towards the CPUs of the socket), out, or both; null where there is no link.";
     peak: Null<F64> => Dict, "Peak bandwidth of the link, bytes a second; null where it is not known.";
-    peak_direction: Null<Word> => Dict, "Direction that `peak` is of: that of the row, or both: of the sum of in and out; null as `peak`.";
+    peak_direction: Null<Word> => Dict, "Direction that `peak` limits: that of the row, or both: the sum of in and out; null as `peak`.";
     pmu: Word => Dict, "PMU instance as sysfs names it; `disk_NAME` or `net_NAME` for the statistics of a disk or an interface.";
     event: Word => Dict, "Event as planned.";
     filter: Word => Dict, "Format terms that narrow the event; empty where there are none.";

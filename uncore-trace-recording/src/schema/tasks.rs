@@ -8,10 +8,10 @@ use super::row_time::RowTime;
 table! {
     "tasks", "events in the life of each task", sorted by [];
     RowTime::Holds { since: Some("mono_ns"), key: &["tid"], last_row: Some(("what", "exit")) };
-    mono_ns: I64 => Delta, "When, `CLOCK_MONOTONIC`, ns.";
+    mono_ns: I64 => Delta, "Time of the event, `CLOCK_MONOTONIC`, ns.";
     pid: I32 => Delta, "Process.";
     tid: I32 => Delta, "Thread.";
     comm: Word => Dict, "Name from then on.";
     cgroup_id: Bits => Dict, "Cgroup from then on.";
-    what: Word => Dict, "seen, exec, exit or move.";
+    what: Word => Dict, "What happened: seen (the first slice of the thread in the recording), exec, exit, or move (to another cgroup).";
 }

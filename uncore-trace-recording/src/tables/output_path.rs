@@ -89,7 +89,7 @@ pub fn require_vacant(path: &Path, overwrite: bool) -> Result<()> {
     };
     let path_shown = path.display();
     if metadata.is_dir() {
-        bail!("{path_shown} is a directory; end the name with / to record a dataset into it");
+        bail!("{path_shown} is a directory; end the name with / to record into it");
     }
     if !metadata.is_file() {
         let description = describe_file_type(metadata.file_type());

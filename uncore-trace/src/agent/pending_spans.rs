@@ -154,7 +154,7 @@ impl SpanSaver {
         }
         watched.last_asked = Some(Instant::now());
         let (name, span_around) = (watched.trigger.name.clone(), watched.trigger.span_around());
-        log::info!("trigger {name}: the condition came true; the ring will be saved");
+        log::info!("trigger {name}: the condition became true; the ring will be saved");
         self.add_due_span(name, true_at_ns, span_around);
     }
 

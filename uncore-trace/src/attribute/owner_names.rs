@@ -64,7 +64,7 @@ impl OwnerNames {
             self.cgroups.remove(&id);
         }
         if !std::mem::replace(&mut self.is_short, true) {
-            log::warn!("more than {MAX_CGROUPS} cgroups are in use: some have no path from here");
+            log::warn!("more than {MAX_CGROUPS} cgroups are in use: from now on some have no path");
         }
     }
 

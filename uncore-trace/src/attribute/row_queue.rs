@@ -110,8 +110,8 @@ impl RowQueue {
     }
 }
 
-/// Makes the shares of a window those of its rows: shares below `min_share` of the total are
-/// united. `sets` has the set of CPUs of each counter.
+/// Prepares the shares of a window for its rows: unites shares below `min_share` of the total, and
+/// rounds. `sets` has the set of CPUs of each counter.
 fn make_rows(window: &mut EndedWindow, sets: &[usize], min_share: f64) {
     let mut large: BTreeMap<usize, LargeOwners> = BTreeMap::new();
     for (set, state) in sets.iter().zip(&window.states) {

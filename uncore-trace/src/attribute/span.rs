@@ -95,8 +95,8 @@ impl DividedWindow {
         !matches!(self.method, Method::Exact | Method::Source)
     }
 
-    /// Makes its shares those of rows: without small ones, with one lasting confidence for a
-    /// cgroup, and rounded.
+    /// Prepares its shares for rows: unites small shares, gives each cgroup one lasting confidence,
+    /// and rounds.
     pub(super) fn make_rows(&mut self, large: Option<&small_shares::LargeOwners>) {
         let is_estimate = self.is_estimate();
         let shares = &mut self.shares;

@@ -23,8 +23,8 @@ use crate::units;
 /// Divide the counts of a recording again
 ///
 /// Makes the table `fabric` again from the raw tables of a directory that `record -o DIR/` wrote.
-/// The method and the length of the windows may be the same as in the recording or others.
-/// Counters that were read at every context switch stay exact.
+/// The method and the length of the windows may differ from those of the recording. Counters that
+/// were read at every context switch stay exact.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = DIVIDE)]
     min_share: Option<f64>,
 
-    /// How much work the solver of a method that learns does
+    /// How thoroughly a method that learns computes its rates
     #[arg(long, value_name = "EFFORT", default_value = "live", help_heading = DIVIDE)]
     effort: Effort,
 }

@@ -25,8 +25,8 @@ use crate::view::span::{SelectedTime, TimePoint};
 ///
 /// --perfetto writes a trace for ui.perfetto.dev: rates by link and tenant, who ran on each CPU (if
 /// recorded with --slices), marks, CPUs that went offline, losses. --csv and --arrow write the rows
-/// of a table. Several may be given at once; FILE may be - for standard output. A file appears when
-/// it is complete.
+/// of a table. Several formats may be written at once; FILE may be - for standard output. A file
+/// appears when it is complete.
 ///
 /// Tenants are cgroups, or as --by says. An unknown value is left out, or empty in CSV, and
 /// never 0. If the recording is incomplete, standard error says what is missing.

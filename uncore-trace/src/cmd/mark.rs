@@ -21,9 +21,9 @@ const SOCKETS: &str = "/proc/net/unix";
 
 /// Name a moment or a span in running recordings
 ///
-/// Writes the mark to the table `marks` and to the metadata of every running recording. `report`
-/// shows marks and accepts them as times: `--from mark:TEXT --to mark:TEXT`. Only root and the
-/// user who records may mark a recording.
+/// Every running recording gets the mark, in its table `marks` and in its metadata. `report` shows
+/// marks and accepts them as times: `--from mark:TEXT --to mark:TEXT`. Only root and the user who
+/// records may mark a recording.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples: a moment, a span in two steps, and a span that is a command's run

@@ -234,7 +234,7 @@ fn ring_buffer_bytes(args: &Args, cpus: usize, plan: &Plan) -> Result<u32> {
     let at_switch = AtSwitch::from_plan(plan, args.witness.budget_percent(args.method).is_some());
     let mib = args.buffer.unwrap_or_else(|| record::buffer_mib(cpus, args.slices, at_switch));
     if !mib.is_power_of_two() || mib > 1024 {
-        bail!("--buffer {mib} is not a power of two from 1 to 1024 (MiB)");
+        bail!("--buffer {mib} is out of range: choose a power of two from 1 to 1024 (MiB)");
     }
     Ok(mib << 20)
 }

@@ -22,9 +22,9 @@ use crate::view::rollup::{RollupForm, RollupSummer, WallTimeSource};
 /// Sum recordings in longer windows, as files for many hosts
 ///
 /// Writes Parquet files with each owner's share of each counter, in windows of a second or longer,
-/// without processes: `DIR/cluster=C/date=D/hour=H/host=NAME/BOOT_SECOND.parquet`. `uncore-trace
-/// agent` makes the same while it records. The shares of a window still sum to what was counted;
-/// each has its 90 % interval.
+/// without processes: `DIR/cluster=C/date=D/hour=H/host=NAME/BOOT_SECOND.parquet`.
+/// `uncore-trace agent` makes the same files while it records. The shares of a window still sum to
+/// the count; each has its 90 % interval.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

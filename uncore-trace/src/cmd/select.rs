@@ -39,13 +39,12 @@ pub struct SelectArgs {
     #[arg(long = "device", value_name = "DEVICE", help_heading = COUNT)]
     devices: Vec<String>,
 
-    /// Split PCIe counters by root port; or also count, where the PMU can select them, single
-    /// functions that a process holds at the start (or that --device names)
+    /// Count PCIe traffic by root port; or also by single functions, where the PMU can select them
     #[arg(long, value_name = "WHAT", help_heading = COUNT)]
     per: Option<Per>,
 
-    /// Who causes the counts of counters whose cause the catalog does not know (`unknown` in
-    /// `list events`), such as those of an unknown PMU [default: their counts stay unattributed]
+    /// Who causes the counts whose cause the catalog does not know (`unknown` in `list events`),
+    /// such as those of an unknown PMU [default: these counts stay unattributed]
     #[arg(long, value_name = "CAUSE", help_heading = COUNT)]
     cause: Option<DeclaredCause>,
 
@@ -62,7 +61,7 @@ pub const NO_PROCESS: &str = "fabric counters count for all processes: use `reco
                               `report --by pid`, or `top --by pid`; `stat --for-each-cgroup` has a \
                               line for each cgroup";
 
-/// A name after -p. A number is the pid of somebody who is used to perf, not a group.
+/// A name after -p. A number is a pid, typed by somebody who is used to perf.
 fn group(typed: &str) -> Result<String, String> {
     if !typed.is_empty() && typed.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("-p takes groups of counters, not a process: {NO_PROCESS}"));
@@ -73,10 +72,11 @@ fn group(typed: &str) -> Result<String, String> {
 /// How counters can be split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Per {
-    /// A counter for each root port that has devices, or for every root port if that is not known.
+    /// A counter for each root port that has devices, or for every root port if the devices are not
+    /// known.
     Port,
-    /// A counter for each PCI function whose device file a process has open, beside the counter of
-    /// all functions.
+    /// Beside the counter of all functions, a counter for each PCI function whose device file a
+    /// process has open at the start, or that --device names.
     Device,
 }
 

@@ -6,8 +6,8 @@ use super::heading::OWNER;
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct TrustArgs {
     /// Believe all names of containers, pods, virtual machines and jobs of cgroups at and below
-    /// this one. Elsewhere, only names are believed that only root can have given; may be given
-    /// several times
+    /// this one. Elsewhere, a name is believed only if no user but root can have given it. May be
+    /// given several times
     #[arg(long = "trust-cgroup", value_name = "PATH", help_heading = OWNER)]
     trusted: Vec<String>,
 }

@@ -10,12 +10,12 @@ use crate::view::key::GroupBy;
 
 option_values! {
     Effort {
-        Live: "As a recording does: start from the last solution",
+        Live: "Start from the last solution, as `record` does",
         Full: "Improve the solution until it stays the same",
     }
     Timer {
-        Auto: "A pinned BPF timer, or the fallback where the kernel has none",
-        Pinned: "A pinned BPF timer",
+        Auto: "pinned, or run-on-cpu where the kernel has no pinned BPF timers",
+        Pinned: "A BPF timer that stays on its CPU",
         RunOnCpu: "A thread that runs the sampler on each reader CPU",
     }
     Sampling {

@@ -25,8 +25,9 @@ pub(super) struct WitnessArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = BUDGET, value_parser = percent,
           help_heading = COST)]
     witness_budget: f64,
-    /// With --method auto: divide counts of many CPUs by counters of few CPUs, if there is one for
-    /// each CPU, instead of by witnesses of each CPU. These counters are read once a tick
+    /// With --method auto: divide counts of many CPUs by ports instead of by witnesses of each CPU.
+    /// A port is a counter of the traffic of a few CPUs, and every CPU must have one. Ports are
+    /// read once a tick
     #[arg(long, value_name = "WITNESS", help_heading = COST)]
     witness: Option<WitnessChoice>,
 }
@@ -34,7 +35,7 @@ pub(super) struct WitnessArgs {
 /// What else than counters of each CPU can be a witness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum WitnessChoice {
-    /// Caches of AMD's core complexes and of Arm's clusters
+    /// Misses of the caches of AMD's core complexes, or of Arm's clusters
     Ports,
 }
 

@@ -51,7 +51,10 @@ impl PartToCut {
         );
         let wrong = Manifest::read_dataset(recording)?.map(|list| list.find_problems(recording));
         if let Some(wrong) = wrong.as_deref().and_then(<[String]>::first) {
-            bail!("{shown} is not as it was recorded: {wrong}");
+            bail!(
+                "{shown} has changed since it was recorded: {wrong}; restore the original table, \
+                 or record again"
+            );
         }
         let timeline = recording.open_table(&fabric::TABLE)?;
         let pairs = timeline.metadata_pairs().clone();

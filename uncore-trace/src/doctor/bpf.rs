@@ -40,7 +40,8 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
         return vec![finding.with_fix("boot a kernel >= 6.1 built with CONFIG_BPF_SYSCALL=y")];
     }
     if machine.read_number(JIT) == Some(0) {
-        let message = "programs are interpreted: slow, and the sampling timer cannot be loaded";
+        let message =
+            "BPF programs are interpreted: this is slow, and the sampling timer cannot be loaded";
         let mend = machine.as_root("sysctl -w net.core.bpf_jit_enable=1");
         return vec![Finding::new(NAME, FindingState::Warn, message).with_fix(mend)];
     }

@@ -137,7 +137,8 @@ pub struct CounterValue {
 /// A reading of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterReading {
-    /// The tick it is logged in.
+    /// The tick it is logged in: its time divided by the length of a tick, or a later tick if it
+    /// arrived late. The timer's reading comes just after the end of the tick with this number.
     pub tick: u64,
     /// Time at which it began, ns on `CLOCK_MONOTONIC`.
     pub time: u64,

@@ -27,9 +27,9 @@ pub struct SessionOptions {
 /// What triggers the readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
-    /// A pinned BPF timer, or the fallback where the kernel has none.
+    /// Pinned, or run-on-cpu where the kernel has no pinned BPF timers.
     Auto,
-    /// A pinned BPF timer.
+    /// A BPF timer that stays on its CPU.
     Pinned,
     /// A thread that runs the sampler on each reader CPU.
     RunOnCpu,

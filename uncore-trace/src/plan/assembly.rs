@@ -143,12 +143,14 @@ impl<'a> Assembly<'a> {
             }
         }
         if pmus.len() > 1 && alone.is_empty() {
-            self.add_note(format!("{text}: a group cannot span PMUs, each has a group of its own"));
+            self.add_note(format!(
+                "{text}: a group cannot span PMUs, so each PMU has a group of its own"
+            ));
         }
         if !alone.is_empty() {
             let weak = if weak { "" } else { ", not as a set" };
             self.add_note(format!(
-                "{text}: this PMU cannot count in groups, opened one by one{weak}"
+                "{text}: this PMU cannot count in groups, so events are opened one by one{weak}"
             ));
         }
         Ok(())

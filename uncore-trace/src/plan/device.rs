@@ -526,11 +526,11 @@ pub(super) fn no_pmu(pmus: &PmuIndex<'_>, device: &str, function: &PciFunction) 
         );
     }
     let why = if ways.contains(&Locate::Tegra410Dvsec) && function.tegra.is_none() {
-        "; the configuration space of the root port says which one is above it, and only root can \
+        "; the configuration space of the root port says which PMU counts it, and only root can \
          read it"
     } else if ways.contains(&Locate::IntelDie) {
-        "; their die* files say which stack is above it, but Linux has them only from 5.7 on and \
-         only for Skylake-SP to Ice Lake-SP"
+        "; the die* files of PMUs say which stack is above a device, but Linux has them only from \
+         5.7 on and only for Skylake-SP to Ice Lake-SP"
     } else {
         ""
     };

@@ -18,7 +18,7 @@ use crate::text::printable;
 /// [`KernelCountedDevice::counts_again`]:
 /// crate::discover::statistics::KernelCountedDevice::counts_again
 const AGAIN: &str =
-    "other devices count the same bytes, or they are of memory; --device NAME counts one of them";
+    "other devices count these bytes too, or the bytes stay in memory; --device NAME counts one";
 
 /// A group that opens nothing here, with the reason if known.
 struct MissingGroup {

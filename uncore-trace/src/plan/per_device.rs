@@ -233,7 +233,7 @@ impl Assembly<'_> {
                 self.plan.counters[leader as usize].exclusive = true;
             }
             self.add_note(format!(
-                "{}: it has one register for {}, so {turns} groups of its counters take turns: \
+                "{} has one register for {}, so {turns} groups of its counters take turns: \
                  each counts about {:.0} % of the time",
                 printable(&words.pmu.name),
                 list_names(&rule.terms),

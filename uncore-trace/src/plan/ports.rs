@@ -158,7 +158,8 @@ impl<'a> Assembly<'a> {
         }
         for ((pmu, event), (source, cpus)) in by_event {
             self.add_note(format!(
-                "{named} are divided by port {}/{event}/, read on CPU {}; it does not count {}",
+                "{named} are divided by port {}/{event}/, read on CPU {}; the port does not \
+                 show {}",
                 printable(pmu),
                 CpuList::from_iter(cpus),
                 list_names(source.witness.unseen.iter().map(String::as_str)),

@@ -41,7 +41,7 @@ impl RegisterTerms {
         ensure!(
             *first_terms == terms,
             "{0}/{1}/ has {first_terms} and {0}/{2}/ has {terms}: the PMU has one register for \
-             {3}, such events never run together; record one after the other",
+             {3}, so these events never run together: record one after the other",
             printable(pmu),
             printable(first_event),
             printable(&encoded.event),

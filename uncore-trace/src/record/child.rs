@@ -150,7 +150,8 @@ pub(super) fn send_line(message: &impl Serialize) -> Result<()> {
     let mut line = serde_json::to_string(message).context("cannot write a line")?;
     line.push('\n');
     let mut stdout = io::stdout().lock();
-    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).context("nobody reads")
+    let written = stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush());
+    written.context("the recorder does not read")
 }
 
 /// Lines of standard input, which a process takes from the recorder.

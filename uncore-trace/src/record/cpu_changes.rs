@@ -151,7 +151,7 @@ impl CpuChanges {
 fn retire_counters(state: &mut RecorderState<'_>, retired: &RetiredCounters) -> Result<()> {
     let now_ns = mono_ns() as u64;
     let change = state.session.retire_counters(&retired.counter_ids)?;
-    let why = format!("not read from here: {}", retired.why);
+    let why = format!("not read from now on: {}", retired.why);
     for id in &retired.counter_ids {
         for open_part in state.open_parts.oldest_first() {
             let ledger = &mut open_part.timeline.ledger;

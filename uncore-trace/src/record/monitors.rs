@@ -89,7 +89,7 @@ impl MonitorSetup {
             return Ok(setup.inspect_err(|why| log::info!("resctrl is not read: {why}")).ok());
         };
         let failed = |why: String| {
-            anyhow::anyhow!("cannot make monitoring groups: {why}; otherwise leave out --monitor")
+            anyhow::anyhow!("cannot make monitoring groups: {why}; or leave out --monitor")
         };
         let mut with_groups = setup.map_err(failed)?;
         let resctrl = &with_groups.reader.resctrl;

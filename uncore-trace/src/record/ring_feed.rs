@@ -164,7 +164,7 @@ impl RingFeed {
             }
         }
         for (count, description) in [
-            (new_drops.unowned, "requests for whose owners there was no room"),
+            (new_drops.unowned, "requests whose owners could not be stored"),
             (new_drops.missed, "requests, packets or reads that came in the middle of another"),
         ] {
             if count > 0 {

@@ -93,7 +93,7 @@ impl Incomplete {
             reasons.push(format!("the recorder was killed{nothing_after}"));
         }
         if self.left_out > 0 {
-            reasons.push(format!("{} damaged pieces left out", self.left_out));
+            reasons.push(format!("{} damaged segments were left out", self.left_out));
         }
         match self.losses.as_deref() {
             None => reasons.push("the losses are unknown".to_owned()),
@@ -256,8 +256,8 @@ mod tests {
         assert_eq!(
             line(false, &lossy),
             format!(
-                "{at_the_end}; 2 damaged pieces left out; 5286 readings were dropped (first at \
-                 0.412 s), 3 records were dropped, 2 counters could not be opened (from the start)"
+                "{at_the_end}; 2 damaged segments were left out; 5286 readings were dropped \
+                 (first at 0.412 s), 3 records were dropped, 2 counters could not be opened (from the start)"
             )
         );
         let incomplete = incomplete(false, &lossy).unwrap();

@@ -23,12 +23,12 @@ const COMMANDS: [(&str, &[&str]); 3] = [
 
 /// The machines, with what is said of their boxes.
 const MACHINES: [(LargeSize, &str); 5] = [
-    (LargeSize { sockets: 2, cores: 60, boxes: 1 }, "as a real one has"),
-    (LargeSize { sockets: 4, cores: 60, boxes: 1 }, "as a real one has"),
-    (LargeSize { sockets: 8, cores: 60, boxes: 2 }, "twice as many as a real one has"),
+    (LargeSize { sockets: 2, cores: 60, boxes: 1 }, "as a real machine has"),
+    (LargeSize { sockets: 4, cores: 60, boxes: 1 }, "as a real machine has"),
+    (LargeSize { sockets: 8, cores: 60, boxes: 2 }, "twice as many as a real machine has"),
     (LargeSize { sockets: 32, cores: 28, boxes: 0 }, "few"),
     // As on Arm, where a PMU of sysfs is one box.
-    (LargeSize { sockets: 1, cores: 60, boxes: 16 }, "each a PMU of its own"),
+    (LargeSize { sockets: 1, cores: 60, boxes: 16 }, "one for each unit of the hardware"),
 ];
 
 /// Options of `cargo xtask bench plan`.
@@ -49,13 +49,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
         None => target::release_binary()?,
     };
     let names = COMMANDS.map(|(name, _)| name).join(" | ");
-    println!("| machine | boxes | {names} |\n|---|---|---|---|---|");
+    println!("| machine | PMUs | {names} |\n|---|---|---|---|---|");
     for (size, boxes) in MACHINES {
         let dir = tempfile::tempdir().context("cannot make a directory")?;
         large::large_machine(size)?.fill_dir(dir.path())?;
         let pmus = dir.path().join("sys/bus/event_source/devices").read_dir()?.count();
         let (sockets, cpus) = (size.sockets, size.cpu_count());
-        let mut row = format!("| {sockets} sockets, {cpus} CPUs | {boxes}: {pmus} PMUs |");
+        let mut row = format!("| {sockets} sockets, {cpus} CPUs | {boxes}: {pmus} |");
         for (_, arguments) in COMMANDS {
             let mut shortest = f64::INFINITY;
             for _ in 0..args.rounds {

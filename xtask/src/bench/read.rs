@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     println!(
         "| rows of `fabric` | MB of it, of all | | wall time, s | min-max | CPU time, s | peak \
-         memory | ours to this: wall | CPU |"
+         memory | `uncore-trace` / DuckDB: wall | CPU |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     println!("{}", lines.join("\n"));

@@ -9,7 +9,8 @@ impl MetricsPage {
     pub(super) fn canary_metric(&self) -> Option<PageMetric<'_>> {
         let (name, help) = (
             "uncore_trace_canary_credited_ratio",
-            "Bytes in the shares of the canary, divided by the bytes that it moved",
+            "Bytes in the shares of the canary, divided by the bytes that it moved, in about the \
+             last hour",
         );
         let mut metric = PageMetric {
             is_of_window: true,
@@ -26,8 +27,8 @@ impl MetricsPage {
     pub(super) fn loss_metric(&self) -> PageMetric<'_> {
         let (name, help) = (
             "uncore_trace_lost",
-            "Losses by cause, as in the table loss; kind=loss: counts or owners are missing, \
-             kind=note: they are less precise",
+            "Losses, by cause as in the table loss; kind=loss: counts or owners are missing, \
+             kind=note: shares are less precise",
         );
         let mut metric = PageMetric::without_series(name, help, "{loss}", MetricKind::Counter);
         for (cause, count) in &self.lost {
@@ -46,7 +47,7 @@ impl MetricsPage {
             ("uncore_trace_cpu_seconds", "CPU time of the agent", "s", MetricKind::Counter, cpu_s),
             (
                 "uncore_trace_resident_bytes",
-                "Memory of the agent",
+                "Resident memory of the agent",
                 "By",
                 MetricKind::Gauge,
                 resident_bytes as f64,
@@ -83,7 +84,7 @@ impl MetricsPage {
             ),
             (
                 "uncore_trace_rows_without_series",
-                "Rows of links and events that have no series because of the limit",
+                "Rows of links and events that have no series, because there are too many",
                 "{row}",
                 MetricKind::Counter,
                 self.left_out as f64,
@@ -120,7 +121,7 @@ impl AgentMetrics {
             ),
             (
                 "uncore_trace_unsent_bytes",
-                "Their size",
+                "Size of the finished files of the roll-up that the object store has not confirmed",
                 "By",
                 unsent.map(|waiting| waiting.bytes as f64),
             ),

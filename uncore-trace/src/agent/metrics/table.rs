@@ -230,7 +230,7 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
     },
     TrafficMetric {
         name: "uncore_trace_unattributed_bytes",
-        help: "Bytes transferred over a link without a known owner",
+        help: "Bytes of no known owner that were transferred over a link",
         links: true,
         metric_type: MetricKind::Counter,
         unit: "By",
@@ -238,8 +238,8 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
     },
     TrafficMetric {
         name: "uncore_trace_owner_bytes",
-        help: "Bytes transferred over a link by owner; other: all owners without a series of their \
-               own",
+        help: "Bytes of each owner that were transferred over a link; owner=other: of all owners \
+               without a series of their own",
         links: true,
         metric_type: MetricKind::Counter,
         unit: "By",
@@ -288,7 +288,7 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
     },
     TrafficMetric {
         name: "uncore_trace_unattributed_event",
-        help: "Counts of an event without a known owner",
+        help: "Counts of an event that have no known owner",
         links: false,
         metric_type: MetricKind::Counter,
         unit: "",
@@ -296,7 +296,8 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
     },
     TrafficMetric {
         name: "uncore_trace_owner_event",
-        help: "Counts of an event by owner; other: all owners without a series of their own",
+        help: "Counts of an event for each owner; owner=other: for all owners without a series of \
+               their own",
         links: false,
         metric_type: MetricKind::Counter,
         unit: "",

@@ -77,7 +77,7 @@ const MISFITS_AFTER_NS: u64 = 10_000_000_000;
 /// How thoroughly rates are solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
-    /// As a recording does: start from the last solution
+    /// Start from the last solution, as `record` does
     #[default]
     Live,
     /// Improve the solution until it stays the same

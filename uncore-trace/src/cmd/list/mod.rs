@@ -99,11 +99,12 @@ parts! {
 
 /// List what can be counted on this machine, and what is absent
 ///
-/// The parts are PMUs, groups, events, metrics, devices, and the PMUs that are usual for such a
-/// machine but absent here. For a group, `list` shows the counters that `record -p GROUP` would
-/// open; for a device, it shows the PMU and filter of `record --device DEVICE`, the device files,
-/// and who has them open. On a terminal the tables fit its width: long texts are wrapped, and
-/// columns that do not fit are left out; the last line of a table names them.
+/// The list has these parts: PMUs, groups, events, metrics, devices, and the PMUs that are usual
+/// for such a machine but absent here. For a group, `list` shows the counters that
+/// `record -p GROUP` would open; for a device, it shows the PMU and filter of
+/// `record --device DEVICE`, the device files, and who has them open. On a terminal the tables fit
+/// its width: long texts are wrapped, and columns that do not fit are left out; the last line of a
+/// table names them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples: what can be counted here, what `record -p pcie` would open, and all

@@ -81,7 +81,8 @@ pub struct Args {
     #[arg(long, value_name = "N|SIZE", requires = "rotate", help_heading = WRITE)]
     pub(super) keep: Option<Keep>,
 
-    /// Record every time slice in the table `slices` (the output must be a directory)
+    /// Record each stretch in which a thread ran on a CPU, in the table `slices` (the output must
+    /// be a directory)
     #[arg(long, help_heading = WRITE)]
     pub(super) slices: bool,
 
@@ -135,9 +136,9 @@ pub struct Args {
     pub(super) method: MethodChoice,
 
     /// Run a canary, a process in its own cgroup that moves known numbers of bytes at random times,
-    /// and report which part of these bytes its shares have. It reads memory, reads a file in the
-    /// output's directory directly, and sends loopback packets, if counters of the recording count
-    /// them. It moves bytes for at most 1 % of the time, and then at most 0.5 % of a link's
+    /// and report which part of these bytes the shares give to it. It reads memory, reads a file in
+    /// the output's directory directly, and sends loopback packets, if counters of the recording
+    /// count them. It moves bytes for at most 1 % of the time, and then at most 0.5 % of a link's
     /// bandwidth
     #[arg(long, conflicts_with = "cgroup_depth", help_heading = DIVIDE)]
     pub(super) canary: bool,
@@ -152,13 +153,13 @@ pub struct Args {
     pub(super) monitor: Option<u8>,
 
     /// How long a method that learns waits for later counts before it divides a window, at most 10s
-    /// and at most half of --flush. With 0 it uses only the counts up to that window. A bare number
-    /// is seconds [default: 1s, or half of --flush if that is shorter]
+    /// and at most half of --flush. With 0 the method uses only the counts up to that window. A
+    /// bare number is seconds [default: 1s, or half of --flush if that is shorter]
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = DIVIDE)]
     pub(super) lag: Option<Duration>,
 
     /// Merge processes whose share is below this percentage of the window's total. Small processes
-    /// of a cgroup share one row; if their cgroup is also below this percentage, they are in
+    /// of a cgroup share one row. If the cgroup is also below this percentage, its processes are in
     /// `other_tasks`. 0 merges nothing
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * MIN_SHARE, value_parser = percent,
           help_heading = DIVIDE)]
@@ -169,8 +170,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = millis, help_heading = COST)]
     pub(super) tick: Option<Duration>,
 
-    /// Also read the counters at these tracepoints on their reader CPUs; with sched, also on every
-    /// other CPU on which the kernel allows it
+    /// At these tracepoints of a CPU, also read the counters of which it is the reader CPU; with
+    /// sched, also counters of other reader CPUs, where the kernel allows it
     #[arg(long, value_name = "WHAT", value_delimiter = ',', help_heading = COST)]
     pub(super) sample_on: Vec<Sampling>,
 
@@ -192,14 +193,14 @@ pub struct Args {
     #[arg(long, value_name = "TIMER", default_value = "auto", help_heading = COST)]
     pub(super) timer: Timer,
 
-    /// Type information (BTF) of the running kernel, if it was built without: a BTF file, or
-    /// vmlinux with a section .BTF [default: BTF of the kernel, or a file in /boot, /lib/modules or
-    /// /usr/lib/debug]
+    /// File with the type information (BTF) of the running kernel, if the kernel was built without:
+    /// a BTF file, or vmlinux with a section .BTF [default: the kernel's own BTF, or a file in
+    /// /boot, /lib/modules or /usr/lib/debug]
     #[arg(long, value_name = "FILE", help_heading = COST)]
     pub(super) btf: Option<PathBuf>,
 
-    /// Size of all ring buffers between kernel and recorder, in MiB, a power of two [default:
-    /// depends on the number of CPUs]
+    /// Size of all ring buffers between kernel and recorder together, in MiB, a power of two
+    /// [default: depends on the number of CPUs]
     #[arg(long, value_name = "MIB", help_heading = COST)]
     pub(super) buffer: Option<u32>,
 

@@ -82,7 +82,7 @@ pub(super) fn main() -> ExitCode {
 
 fn run_keeper() -> Result<()> {
     let mut lines = OrderLines::default();
-    let order_line = lines.wait_for_line(i64::MAX)?.context("there are no orders")?;
+    let order_line = lines.wait_for_line(i64::MAX)?.context("the recorder sent no orders")?;
     let Entrusted { cgroup, pid } =
         serde_json::from_str(&order_line).context("cannot understand orders")?;
     let cgroup_parent = cgroup.parent().context("the cgroup has no parent")?;

@@ -46,16 +46,16 @@ impl MemoryReader {
             available_memory().context("/proc/meminfo does not say what is available")?;
         ensure!(
             total_bytes <= available / PART_OF_MEMORY,
-            "arrays larger than the caches take {} MiB, and a sixteenth of the available memory \
-             is {} MiB",
+            "arrays larger than the caches take {} MiB, more than a sixteenth of the available \
+             memory ({} MiB)",
             total_bytes >> 20,
             (available / PART_OF_MEMORY) >> 20
         );
         if let Some(room) = free_bytes {
             ensure!(
                 total_bytes <= room / 2,
-                "arrays larger than the caches take {} MiB, and half of what the cgroup's limit \
-                 leaves is {} MiB",
+                "arrays larger than the caches take {} MiB, more than half of what the cgroup's \
+                 limit leaves ({} MiB)",
                 total_bytes >> 20,
                 (room / 2) >> 20
             );

@@ -33,7 +33,7 @@ pub(super) fn main() -> ExitCode {
 
 fn run_canary() -> Result<()> {
     let mut lines = OrderLines::default();
-    let orders = lines.wait_for_line(i64::MAX)?.context("there are no orders")?;
+    let orders = lines.wait_for_line(i64::MAX)?.context("the recorder sent no orders")?;
     let orders: Orders = serde_json::from_str(&orders).context("cannot understand orders")?;
     let cgroup = CanaryCgroup::enter_new(&orders.mount, &orders.view)?;
     let mut random = Rng::new();
