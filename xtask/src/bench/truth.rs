@@ -262,6 +262,8 @@ fn machine_text(machine: &TruthMachine) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     #[derive(clap::Parser)]
