@@ -71,7 +71,7 @@ fn counters_count_what_is_moved_and_cpus_are_used_all_the_time() {
     let others =
         [(None, Pauses::Never), (Some(2), Pauses::Usual)].map(|other| (other, Ground::Base));
     for ((group, pauses), ground) in grounds.chain(others) {
-        let case = DrawnCase { pauses, group, ground, ..case() };
+        let case = DrawnCase { pauses, ground, group, ..case() };
         let (ticks, counted) = ticks(&case);
         assert_eq!(ticks.len(), case.tick_count());
         let mut moved = vec![0.0; counted.len()];

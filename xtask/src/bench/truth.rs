@@ -68,8 +68,8 @@ fn ground_parser() -> impl TypedValueParser<Value = GroundChoice> {
     let names = grounds.iter().filter_map(Ground::to_possible_value);
     PossibleValuesParser::new(names.chain([PossibleValue::new("all").help("All of these")])).map(
         |name| {
-            let named = grounds.iter().find(|ground| ground_text(**ground) == name);
-            GroundChoice(named.map_or(grounds, std::slice::from_ref))
+            let variant = grounds.iter().find(|ground| ground_text(**ground) == name);
+            GroundChoice(variant.map_or(grounds, std::slice::from_ref))
         },
     )
 }

@@ -135,7 +135,7 @@ pub(super) fn ground_row(machine: &str, method: &str, sum: &TruthFigures, seeds:
     let percent = |seed_sum: f64| format!("{:.1}", seed_sum / seeds * 100.0);
     let errors = [sum.misplaced, sum.floor.misplaced, sum.bill].map(percent).join(" | ");
     let [holding, total] = sum_counts(sum.few, sum.many);
-    let fraction = |count: u32, all: u32| f64::from(count) / f64::from(all.max(1));
+    let fraction = |count: u32, total: u32| f64::from(count) / f64::from(total.max(1));
     let windows = 100.0 * fraction(sum.windows[0], sum.windows[1]);
     let [half, half_right, half_wrong] = sum.over_half;
     let [nine, nine_right, _] = sum.over_nine;
