@@ -3,12 +3,15 @@
 #[path = "../uncore-trace/benches/truth/main.rs"]
 #[expect(dead_code, reason = "only the bench itself prints")]
 mod bench;
+mod grounds;
 
+use clap::ValueEnum as _;
 use uncore_trace::entries::{CounterReading, Owner, ReadingTrigger};
 use uncore_trace::plan::CounterRole;
 
+use self::bench::ground::Ground;
 use self::bench::random::Random;
-use self::bench::scores::Scores;
+use self::bench::scores::{GivenValue, Scores};
 use self::bench::tenants::DrawnMachine;
 use self::bench::ticks::{ByteMover, DrawnTick, MovedPart, Ticks};
 use self::bench::traffic::DrawnTraffic;
@@ -23,6 +26,7 @@ fn case() -> DrawnCase {
         method: "auto".to_owned(),
         window: 100,
         pauses: Pauses::Usual,
+        ground: Ground::Base,
         quota: None,
         group: None,
         ports: None,
@@ -62,9 +66,12 @@ fn ticks(case: &DrawnCase) -> (Vec<DrawnTick>, Vec<f64>) {
 
 #[test]
 fn counters_count_what_is_moved_and_cpus_are_used_all_the_time() {
-    for (group, pauses) in [(None, Pauses::Usual), (None, Pauses::Never), (Some(2), Pauses::Usual)]
-    {
-        let case = DrawnCase { pauses, group, ..case() };
+    let usual = (None, Pauses::Usual);
+    let grounds = Ground::value_variants().iter().map(|ground| (usual, *ground));
+    let others =
+        [(None, Pauses::Never), (Some(2), Pauses::Usual)].map(|other| (other, Ground::Base));
+    for ((group, pauses), ground) in grounds.chain(others) {
+        let case = DrawnCase { pauses, ground, group, ..case() };
         let (ticks, counted) = ticks(&case);
         assert_eq!(ticks.len(), case.tick_count());
         let mut moved = vec![0.0; counted.len()];
@@ -125,10 +132,17 @@ fn scores_of_the_truth_are_zero_and_of_a_wrong_share_its_error() {
         for tick in 0..20 {
             scores.add_tick(tick, &[part(tenants[0], 4.0), part(tenants[1], 5.0)], &[1.0]);
         }
+        let given = |mover, value| GivenValue {
+            counter: 0,
+            mover,
+            value,
+            total: 100.0,
+            confidence: Some(0.95),
+        };
         for window in [0, 10] {
-            scores.add_value(window, 0, tenants[0], 40.0 - wrong, Some(0.9));
-            scores.add_value(window, 0, tenants[1], 50.0 + wrong, Some(0.9));
-            scores.add_value(window, 0, ByteMover::Nobody, 10.0, Some(0.9));
+            scores.add_value(window, given(tenants[0], 40.0 - wrong));
+            scores.add_value(window, given(tenants[1], 50.0 + wrong));
+            scores.add_value(window, given(ByteMover::Nobody, 10.0));
         }
         let figures = scores.into_figures(None).unwrap();
         let assert_near =
@@ -136,7 +150,12 @@ fn scores_of_the_truth_are_zero_and_of_a_wrong_share_its_error() {
         assert_near(figures.misplaced, misplaced);
         assert_near(figures.bill, f64::midpoint(wrong / 40.0, wrong / 50.0));
         assert_near(figures.right, if wrong > 0.0 { 0.0 } else { 1.0 });
-        assert_near(figures.rms, if wrong > 0.0 { 0.9 } else { 0.1 });
+        assert_near(figures.rms, if wrong > 0.0 { 0.95 } else { 0.05 });
+        // Two tenants in two windows.
+        let is_right = wrong == 0.0;
+        assert_eq!(figures.windows, [if is_right { 4 } else { 0 }, 4]);
+        let counts = if is_right { [4, 4, 0] } else { [4, 0, 4] };
+        assert_eq!([figures.over_half, figures.over_nine], [counts; 2]);
     }
 }
 
@@ -158,4 +177,19 @@ fn monitored_bytes_are_misplaced_less() {
     };
     let (none, all) = (misplaced(None), misplaced(Some(8)));
     assert!(all < 0.8 * none, "{none} {all}");
+}
+
+#[test]
+fn an_interval_of_a_window_is_as_wide_as_its_confidence_says() {
+    // At a confidence of 0.5, a 90 % interval has 27 % on both sides.
+    for (moved, holds) in [(20.0, 0), (24.0, 1), (38.0, 1), (42.0, 0)] {
+        let mut scores = Scores::new(vec![0, 1], 1, 1, 0);
+        let mover = ByteMover::Process(0);
+        let part = MovedPart { counter: 0, mover, is_far: false, ns: 1, bytes: moved };
+        scores.add_tick(0, &[part], &[100.0 - moved]);
+        let (total, confidence) = (100.0, Some(0.5));
+        let given = GivenValue { counter: 0, mover, value: 30.0, total, confidence };
+        scores.add_value(0, given);
+        assert_eq!(scores.into_figures(None).unwrap().windows, [holds, 1], "{moved}");
+    }
 }

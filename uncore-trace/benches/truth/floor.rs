@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
-use super::scores::Scores;
+use super::scores::{GivenValue, Scores};
 use super::ticks::{ByteMover, DrawnTick, MovedPart};
 
 const HALF: usize = 50;
@@ -67,18 +67,20 @@ impl Floor {
             sums[moved.counter] += expected(moved);
         }
         let scale = |counter: usize| counted[counter] / sums[counter].max(1e-9);
+        let given = |counter, mover, value| GivenValue {
+            counter,
+            mover,
+            value: value * scale(counter),
+            total: counted[counter],
+            confidence: None,
+        };
         for moved in &tick.moved_parts {
-            let value = expected(moved) * scale(moved.counter);
-            scores.add_value(self.next_tick, moved.counter, moved.mover, value, None);
+            let value = given(moved.counter, moved.mover, expected(moved));
+            scores.add_value(self.next_tick, value);
         }
         for counter in 0..sums.len() {
-            scores.add_value(
-                self.next_tick,
-                counter,
-                ByteMover::Nobody,
-                device(counter) * scale(counter),
-                None,
-            );
+            let value = given(counter, ByteMover::Nobody, device(counter));
+            scores.add_value(self.next_tick, value);
         }
         self.next_tick += 1;
         self.divided_index += 1;
@@ -89,7 +91,8 @@ impl Floor {
                 let sum = self.sums.entry(floor_key(moved)).or_default();
                 *sum = (sum.0 - moved.ns, sum.1 - moved.bytes);
             }
-            self.sums.retain(|_, (ns, _)| *ns > 0);
+            // Bytes may come without time.
+            self.sums.retain(|_, (ns, bytes)| *ns > 0 || *bytes > 1.0);
             self.device.iter_mut().zip(&dropped.device).for_each(|(sum, bytes)| *sum -= bytes);
         }
     }

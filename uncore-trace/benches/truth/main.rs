@@ -3,7 +3,8 @@
 //!
 //! `tenants.rs` draws who runs, `schedule.rs` when and where, `traffic.rs` what they move, and
 //! `ticks.rs` what a recorder logs of that: CPU time, readings of counters, and misses;
-//! `monitors.rs` what hardware measures. Each says what is drawn from which distribution. The
+//! `monitors.rs` what hardware measures; `ground.rs` has machines on which something is true that
+//! the model does not know. Each says what is drawn from which distribution. The
 //! attributor divides these entries as those of a live recording, with ticks of 1 ms, and
 //! `scores.rs` holds its rows against the truth. Its CPU time and memory are those of the
 //! attributor and of the file with the rows, without the machine. Prints one line of JSON; `cargo
@@ -21,9 +22,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use uncore_trace::attribute::{
-    Attributor, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
-};
+use uncore_trace::attribute::{Attributor, Effort, Methods, RecordingFacts, order_counters};
 use uncore_trace::choice::MethodChoice;
 use uncore_trace::clock::Snapshot;
 use uncore_trace::entries::{LogConsumer as _, LogEntry};
@@ -34,6 +33,8 @@ use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
 use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 pub(crate) mod floor;
+pub(crate) mod ground;
+pub(crate) mod ground_name;
 pub(crate) mod monitors;
 pub(crate) mod random;
 pub(crate) mod schedule;
@@ -43,6 +44,7 @@ pub(crate) mod ticks;
 pub(crate) mod traffic;
 
 use self::floor::Floor;
+use self::ground::Ground;
 use self::monitors::Monitors;
 use self::random::Random;
 use self::scores::{CaseFigures, Scores};
@@ -71,6 +73,8 @@ pub(crate) struct DrawnCase {
     /// Ticks of a window.
     pub(crate) window: usize,
     pub(crate) pauses: Pauses,
+    #[serde(default)]
+    pub(crate) ground: Ground,
     /// The part of its time that each tenant that never pauses has as its quota.
     #[serde(default)]
     pub(crate) quota: Option<f64>,
@@ -118,6 +122,8 @@ pub(crate) struct CaseLine {
     #[serde(flatten)]
     pub(crate) figures: CaseFigures,
     pub(crate) floor: CaseFigures,
+    /// What the recording says of the model.
+    pub(crate) misfits: Vec<String>,
     cpu_s: f64,
     peak_mib: f64,
 }
@@ -141,6 +147,10 @@ pub(crate) fn run_case(case: &DrawnCase) -> Result<CaseLine> {
         "the recording is shorter than a window"
     );
     ensure!(case.group != Some(0) && case.ports != Some(0), "a group and a port have CPUs");
+    ensure!(
+        case.group.is_none() || !case.ground.has_bytes_without_time(),
+        "groups of CPUs have no counters of late bytes and of devices"
+    );
     let stream = |purpose| Random::for_place(case.seed, purpose, 0);
     let machine = DrawnMachine::draw(case, &mut stream(1));
     let schedule = schedule::simulate(&machine, case.tick_count() as u64 * TICK_NS, stream(2));
@@ -210,7 +220,7 @@ fn score_method(
         start_tick: start,
         clock,
         origin: &RecordingOrigin::from_metadata(&pairs),
-        siblings: &CoreSiblings::default(),
+        siblings: &case.ground.core_siblings(case),
         threads: 1,
     });
     for tenant in 0..tenants {
@@ -267,7 +277,8 @@ fn score_method(
     let peak_mib = read_memory_kib("VmHWM:")?.saturating_sub(memory_before) as f64 / 1024.0;
     writer.finish(&pairs)?;
     let figures = scores.into_figures(Some(&path))?;
-    Ok(CaseLine { figures, floor: CaseFigures::default(), cpu_s: spent, peak_mib })
+    let (floor, misfits) = (CaseFigures::default(), attributor.misfits());
+    Ok(CaseLine { figures, floor, misfits, cpu_s: spent, peak_mib })
 }
 
 /// CPU time of this process, s.

@@ -4,7 +4,7 @@
 //! The tenants with the most credited bytes have the groups, as with `record --monitor`; they are
 //! chosen every 5 s, for the first time after 5 s, and none rotate. A group counts what the threads
 //! of its tenant moved in a window, with an error of 2 % of each window (normal). Interrupts count
-//! for the default group only.
+//! for the default group only, and bytes that come without CPU time for none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl<'a> Monitors<'a> {
 
     /// Counts what was moved in a tick.
     pub(crate) fn count_tick(&mut self, tick: &DrawnTick) {
-        for moved_part in &tick.moved_parts {
+        for moved_part in tick.moved_parts.iter().filter(|candidate| candidate.ns > 0) {
             *self.moved.entry((moved_part.counter, None)).or_default() += moved_part.bytes;
             if let ByteMover::Process(process) = moved_part.mover {
                 let tenant = Some(self.tenant_of[process as usize]);

@@ -8,12 +8,14 @@
 //! | said, right, rms | rows of processes with at least [`LEAST`] of the window, given or true: mean confidence, part within 10 % of the truth, and the root mean square of their difference over tenths of confidence, by rows |
 //! | few, many | intervals of `report` by cgroup, of tenants with at least [`LEAST`] of the event, that hold the truth, and all: tenants of up to [`FEW`] processes, and of more |
 //! | sure | of the same lines with a confidence above 0.5, those within [`SURE`] of the truth, and all |
+//! | windows | 90 % intervals of the values of tenants with at least [`LEAST`] of a window's bytes at a counter that hold the truth, and all: from the confidences of their rows, as `report` has them for one window |
+//! | over_half, over_nine | of the values of tenants that are or should be above [`LEAST`] of a window's bytes, with a mean confidence of their rows, by bytes, of at least 0.5 and 0.9: all, those within 10 % of the truth, and those off by more than [`WRONG`] |
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use arrow::array::{Array as _, RecordBatch};
+use arrow::array::RecordBatch;
 use foldhash::fast::FixedState;
 use serde::Serialize;
 use uncore_trace::schema::columns::{self, nullable_value};
@@ -27,10 +29,13 @@ use super::ticks::{ByteMover, FIRST_PID, MovedPart};
 const LEAST: f64 = 0.01;
 const FEW: usize = 4;
 const SURE: f64 = 0.15;
+const WRONG: f64 = 0.3;
+/// Probability that the truth is in an interval.
+const LEVEL: f64 = 0.9;
 const BINS: usize = 10;
 
 /// The result of a case.
-#[derive(Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct CaseFigures {
     pub(crate) median: f64,
     pub(crate) p95: f64,
@@ -42,6 +47,20 @@ pub(crate) struct CaseFigures {
     pub(crate) few: [u32; 2],
     pub(crate) many: [u32; 2],
     pub(crate) sure: [u32; 2],
+    pub(crate) windows: [u32; 2],
+    pub(crate) over_half: [u32; 3],
+    pub(crate) over_nine: [u32; 3],
+}
+
+/// A value of a method for a tick, or for the window that it is in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GivenValue {
+    pub(crate) counter: usize,
+    pub(crate) mover: ByteMover,
+    pub(crate) value: f64,
+    /// What the counter counted in the window.
+    pub(crate) total: f64,
+    pub(crate) confidence: Option<f32>,
 }
 
 type Map<T> = HashMap<(usize, ByteMover), T, FixedState>;
@@ -70,6 +89,43 @@ impl Pair {
     }
 }
 
+/// What the rows of a tenant say together.
+#[derive(Clone, Copy, Debug, Default)]
+struct RowSums {
+    value: f64,
+    /// The half widths of its 90 % interval.
+    below: f64,
+    above: f64,
+    /// Sum of confidences times values.
+    weighted_confidence: f64,
+    /// Largest total of its counter.
+    total: f64,
+}
+
+impl RowSums {
+    /// Adds a row. `view::interval` has the reasons for the half width.
+    fn add_row(&mut self, given: &GivenValue) {
+        let confidence = f64::from(given.confidence.unwrap_or(0.0)).clamp(0.0, 1.0);
+        let width = RIGHT_WITHIN * LEVEL.atanh() / confidence.max(1e-9).atanh();
+        self.value += given.value;
+        self.below += width.min(1.0) * given.value;
+        self.above += (width * given.value).min((given.total - given.value).max(0.0));
+        self.weighted_confidence += given.value * confidence;
+        self.total = self.total.max(given.total);
+    }
+
+    fn mean_confidence(&self) -> f64 {
+        self.weighted_confidence / self.value.max(1e-9)
+    }
+
+    /// Whether the 90 % interval holds what was moved.
+    fn holds(&self, moved: f64) -> bool {
+        const ROUNDED: f64 = 1.000_000_1;
+        let high = (self.value + self.above).min(self.total);
+        moved >= self.value - self.below * ROUNDED && moved <= high * ROUNDED
+    }
+}
+
 /// The values of a counter: tenants, of which the last is the kernel, interrupts, idle time, and
 /// unattributed.
 type PairRow = Vec<Pair>;
@@ -86,13 +142,15 @@ pub(crate) struct Scores {
     truth: BTreeMap<usize, WindowTruth>,
     /// The window whose values come.
     open: usize,
-    values: Map<(f64, Option<f32>)>,
+    values: Map<GivenValue>,
     errors: Vec<f64>,
     misplaced: Vec<f64>,
     /// Sums over the recording, by counter.
     bills: Vec<PairRow>,
     /// Rows, their confidence, and how many of them are right, by tenth of confidence.
     bins: [(f64, f64, f64); BINS],
+    /// The figures of intervals of windows, and of tenants' confidences.
+    counts: CaseFigures,
 }
 
 impl Scores {
@@ -111,6 +169,7 @@ impl Scores {
             misplaced: Vec::new(),
             bills: vec![vec![Pair::default(); tenants + 3]; counters],
             bins: [(0.0, 0.0, 0.0); BINS],
+            counts: CaseFigures::default(),
         }
     }
 
@@ -135,21 +194,15 @@ impl Scores {
     }
 
     /// Takes a value for a tick or the window that it is in. Windows come in order.
-    pub(crate) fn add_value(
-        &mut self,
-        tick: usize,
-        counter: usize,
-        mover: ByteMover,
-        value: f64,
-        confidence: Option<f32>,
-    ) {
+    pub(crate) fn add_value(&mut self, tick: usize, given: GivenValue) {
         let window = tick / self.window;
         if window != self.open {
             self.close_window();
             self.open = window;
         }
-        let value_sum = self.values.entry((counter, mover)).or_default();
-        *value_sum = (value_sum.0 + value, confidence);
+        let key = (given.counter, given.mover);
+        let sum = self.values.entry(key).or_insert(GivenValue { value: 0.0, ..given });
+        *sum = GivenValue { value: sum.value + given.value, ..given };
     }
 
     /// Takes rows of `fabric`.
@@ -158,8 +211,9 @@ impl Scores {
             (columns::i64_column(batch, "mono_ns")?, columns::i32_column(batch, "pid")?);
         let (counter, owner) =
             (columns::i32_column(batch, "counter")?, columns::word_column(batch, "owner")?);
-        let (value, confidence) =
-            (columns::f64_column(batch, "value")?, columns::f32_column(batch, "confidence")?);
+        let (value, total) =
+            (columns::f64_column(batch, "value")?, columns::f64_column(batch, "total")?);
+        let confidence = columns::f32_column(batch, "confidence")?;
         for row in 0..batch.num_rows() {
             let mover = match owner.get(row) {
                 Some("task") => ByteMover::Process(pid.value(row) as u32 - FIRST_PID),
@@ -168,9 +222,14 @@ impl Scores {
                 _ => ByteMover::Nobody,
             };
             let tick = end.value(row) as u64 / TICK_NS - self.start - 1;
-            let value = if value.is_null(row) { 0.0 } else { value.value(row) };
-            let counter = counter.value(row) as usize;
-            self.add_value(tick as usize, counter, mover, value, nullable_value(confidence, row));
+            let given = GivenValue {
+                counter: counter.value(row) as usize,
+                mover,
+                value: nullable_value(value, row).unwrap_or(0.0),
+                total: nullable_value(total, row).unwrap_or(0.0),
+                confidence: nullable_value(confidence, row),
+            };
+            self.add_value(tick as usize, given);
         }
         Ok(())
     }
@@ -180,8 +239,12 @@ impl Scores {
         let values = std::mem::take(&mut self.values);
         let Some(WindowTruth { moved, device }) = self.truth.remove(&self.open) else { return };
         let mut rows: Vec<PairRow> = vec![vec![Pair::default(); self.tenants + 3]; self.counters];
-        for (&(counter, mover), &(value, _)) in &values {
-            rows[counter][self.row_index(mover)].attributed += value;
+        let mut said = vec![vec![RowSums::default(); self.tenants]; self.counters];
+        for given in values.values() {
+            rows[given.counter][self.row_index(given.mover)].attributed += given.value;
+            if let ByteMover::Process(process) = given.mover {
+                said[given.counter][self.tenant_of[process as usize]].add_row(given);
+            }
         }
         for (&(counter, mover), &bytes) in &moved {
             rows[counter][self.row_index(mover)].moved += bytes;
@@ -199,14 +262,20 @@ impl Scores {
             self.errors.extend(
                 large_tenants(row, self.tenants, total).map(|(_, pair)| pair.relative_error()),
             );
-            for (sum, pair) in self.bills[counter].iter_mut().zip(row) {
+            for (sum, pair) in self.bills[counter].iter_mut().zip(&*row) {
                 sum.attributed += pair.attributed;
                 sum.moved += pair.moved;
             }
+            // Without the kernel.
+            let users = row.iter().zip(&said[counter]).take(self.tenants.saturating_sub(1));
+            for (pair, row_sums) in users {
+                self.counts.count_tenant(*pair, row_sums, LEAST * total);
+            }
         }
-        for ((counter, mover), (given_bytes, confidence)) in values {
+        for ((counter, mover), given) in values {
             let says = matches!(mover, ByteMover::Process(_) | ByteMover::Softirq);
-            let Some(confidence) = confidence.filter(|_| says) else { continue };
+            let Some(confidence) = given.confidence.filter(|_| says) else { continue };
+            let given_bytes = given.value;
             let moved = moved.get(&(counter, mover)).copied().unwrap_or_default();
             if given_bytes.max(moved) > LEAST * totals[counter] {
                 let stated = f64::from(confidence);
@@ -241,7 +310,7 @@ impl Scores {
             said: mean(|bin| bin.1),
             right: mean(|bin| bin.2),
             rms: mean(|(rows, stated, correct)| (stated - correct).powi(2) / rows.max(1.0)).sqrt(),
-            ..CaseFigures::default()
+            ..self.counts.clone()
         };
         if let Some(path) = fabric {
             self.score_intervals(path, &mut figures)?;
@@ -275,6 +344,27 @@ impl Scores {
             }
         }
         Ok(())
+    }
+}
+
+impl CaseFigures {
+    /// Counts the value of a tenant in a window at a counter.
+    fn count_tenant(&mut self, pair: Pair, row_sums: &RowSums, least: f64) {
+        if pair.moved > least {
+            self.windows[0] += u32::from(row_sums.holds(pair.moved));
+            self.windows[1] += 1;
+        }
+        if row_sums.value.max(pair.moved) <= least {
+            return;
+        }
+        let error = pair.difference() / pair.moved.max(1e-9);
+        for (limit, counts) in [(0.5, &mut self.over_half), (0.9, &mut self.over_nine)] {
+            if row_sums.mean_confidence() >= limit {
+                counts[0] += 1;
+                counts[1] += u32::from(error <= RIGHT_WITHIN);
+                counts[2] += u32::from(error > WRONG);
+            }
+        }
     }
 }
 

@@ -25,7 +25,7 @@
 //! ms).
 
 use super::random::Random;
-use super::{DrawnCase, Pauses, SOCKETS};
+use super::{DrawnCase, Pauses, SOCKETS, ground};
 
 /// Part of the CPUs' time that tenants want.
 const LOAD: f64 = 0.6;
@@ -168,6 +168,7 @@ impl DrawnMachine {
             }
         }
         machine.add_kernel(random);
+        ground::shape_machine(case, &mut machine);
         machine
     }
 

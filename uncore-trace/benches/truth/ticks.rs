@@ -18,6 +18,7 @@ use uncore_trace::entries::{CounterReading, CounterValue, Owner, ReadingTrigger}
 use uncore_trace::plan::{Counter, CounterRole, Plan};
 use uncore_trace::schema::link::{Direction, Link, LinkCounter, MEMORY};
 
+use super::ground::LateBytes;
 use super::random::Random;
 use super::traffic::{DrawnTraffic, Piece, StretchPositions};
 use super::{DrawnCase, SOCKETS, TICK_NS};
@@ -42,7 +43,8 @@ pub(crate) enum ByteMover {
     Nobody,
 }
 
-/// What one of them moved at a counter, on CPUs near it or far from it, in a part of a tick.
+/// What one of them moved at a counter, on CPUs near it or far from it, in a part of a tick. Late
+/// bytes and those of tenants' devices have no time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MovedPart {
     pub(crate) counter: usize,
@@ -89,6 +91,7 @@ pub(crate) struct Ticks<'a> {
     owners: Vec<Owner>,
     missing: Vec<Missing>,
     random: Random,
+    late_bytes: LateBytes,
     positions: StretchPositions,
     next_tick: usize,
     ahead: DrawnTick,
@@ -140,6 +143,7 @@ impl<'a> Ticks<'a> {
             owners: tenant_of.iter().enumerate().map(owner).collect(),
             missing: missing.unwrap_or_default(),
             random,
+            late_bytes: LateBytes::draw(case),
             positions: traffic.start_positions(),
             next_tick: 0,
             ahead: DrawnTick::default(),
@@ -219,7 +223,9 @@ impl<'a> Ticks<'a> {
         let mut running = vec![(Owner::Idle, from); cpus];
         let mut positions = std::mem::take(&mut self.positions);
         let traffic = self.traffic;
-        traffic.give_pieces(tick, &mut positions, |piece| {
+        traffic.give_pieces(tick, &mut positions, |mut piece| {
+            let tenant = traffic.schedule.tenant_of[piece.process];
+            self.late_bytes.hold_back(tick, tenant, self.case.cpus, &mut piece);
             let is_softirq = traffic.machine.threads[piece.thread].is_softirq;
             let task = self.owners[piece.process];
             let owner = if is_softirq { Owner::Softirq(NET_RX) } else { task };
@@ -256,6 +262,12 @@ impl<'a> Ticks<'a> {
             }
         });
         self.positions = positions;
+        let without_time = self.late_bytes.take_arrived(tick);
+        let devices = traffic.tenant_devices.iter().map(|device| device.moved_part(tick));
+        for moved_part in without_time.into_iter().chain(devices) {
+            new_tick.later[moved_part.counter] += moved_part.bytes;
+            new_tick.moved_parts.push(moved_part);
+        }
         for used in &mut new_tick.usage {
             let busy: u64 = used.iter().map(|(_, ns)| ns).sum();
             if busy < TICK_NS {

@@ -8,17 +8,19 @@
 //! | phases | six in ten processes change between three levels (log-normal, 0.6) after 0.1 .. 10 s (exponential) |
 //! | drift | an Ornstein-Uhlenbeck process of 5 s and 15 % |
 //! | bursts | one process in four moves 3 to 10 times as much in 1 to 10 % of its stretches of 0.3 .. 5 ms |
-//! | noise | 10 to 60 % of the process, in pieces of 0.2 ms or less; less by the root of the length in longer ones |
+//! | noise | of the tenant, from ms to ms: a coefficient of variation of [`NOISE`] (log-uniform) |
+//! | ground | those of `ground.rs` |
 //! | link | the fall below |
 //!
-//! and after each switch 5 to 60 us' worth (at most 256 kB) to fill a cold cache. Phases and drift
-//! are those of processes that are there at the begin. A plain machine has rates and a noise of 2 %
-//! only.
+//! and after each switch 5 to 60 us' worth (at most [`MAX_COLD`] bytes) to fill a cold cache.
+//! Phases and drift are those of processes that are there at the begin. A plain machine has rates
+//! and a noise of 2 % only.
 //!
 //! Three devices of each socket move together [`DEVICE`] of its traffic, on or off for 37 ms each.
 //! Near the capacity of a socket's memory (`peak` times the mean demand) all bytes of a tick fall
 //! by `(1 + (demand / capacity)^4)^(-1/4)`.
 
+use super::ground::{self, GroundFactors, TenantDevice};
 use super::random::Random;
 use super::schedule::{Schedule, Stretch};
 use super::tenants::DrawnMachine;
@@ -26,21 +28,27 @@ use super::{DrawnCase, SOCKETS, TICK_NS};
 
 /// Part of the traffic that devices move.
 const DEVICE: f64 = 0.08;
+/// Most bytes that fill a cold cache.
+const MAX_COLD: f64 = 256e3;
 /// Ticks of a level of phases and drift, and levels of a step of the drift.
 const LEVEL: usize = 10;
 const DRIFT: usize = 10;
 /// Ticks for which a device is on or off.
 const BURST: usize = 37;
+/// Coefficients of variation of services' rates from ms to ms, in public measurements.
+const NOISE: (f64, f64) = (0.07, 1.05);
 /// What random numbers of a place are for.
-const NOISE: u64 = 1;
+const NOISES: u64 = 1;
 const BURSTS: u64 = 2;
 
 /// How a process moves bytes.
 #[derive(Debug)]
-struct TrafficProcess {
+pub(crate) struct TrafficProcess {
+    tenant: usize,
     /// Bytes/ns.
-    rate: f64,
+    pub(crate) rate: f64,
     remote: f64,
+    /// Deviation of the logarithm.
     noise: f64,
     /// Chance, factor, and length in ns of bursts.
     burst: (f64, f64, u64),
@@ -68,12 +76,15 @@ pub(crate) struct DrawnTraffic<'a> {
     pub(crate) machine: &'a DrawnMachine,
     pub(crate) schedule: &'a Schedule,
     pub(crate) ticks: usize,
+    seed: u64,
     processes: Vec<TrafficProcess>,
     /// Phases and drift, by process and level.
     levels: Vec<Vec<f32>>,
+    factors: GroundFactors,
     /// The fall of the bytes of a tick, and what devices move in it, by socket.
     fall: Vec<[f64; SOCKETS]>,
     pub(crate) device: Vec<[f64; SOCKETS]>,
+    pub(crate) tenant_devices: Vec<TenantDevice>,
 }
 
 /// Where each CPU is in its stretches.
@@ -87,14 +98,29 @@ impl<'a> DrawnTraffic<'a> {
         random: &mut Random,
     ) -> Self {
         let ticks = case.tick_count();
-        let process = |tenant: &usize| TrafficProcess::draw(case, machine, *tenant, random);
-        let processes: Vec<TrafficProcess> = schedule.tenant_of.iter().map(process).collect();
+        let noises: Vec<f64> =
+            machine.tenants.iter().map(|_| random.log_uniform(NOISE.0, NOISE.1)).collect();
+        let process =
+            |tenant: &usize| TrafficProcess::draw(case, machine, *tenant, noises[*tenant], random);
+        let mut processes: Vec<TrafficProcess> = schedule.tenant_of.iter().map(process).collect();
+        ground::shape_rates(case, schedule, &mut processes);
         let level =
             |_| if case.plain { Vec::new() } else { draw_levels(ticks.div_ceil(LEVEL), random) };
         let levels = (0..machine.processes).map(level).collect();
         let fall = vec![[1.0; SOCKETS]; ticks];
         let device = vec![[0.0; SOCKETS]; ticks];
-        let mut traffic = Self { machine, schedule, ticks, processes, levels, fall, device };
+        let mut traffic = Self {
+            machine,
+            schedule,
+            ticks,
+            seed: case.seed,
+            processes,
+            levels,
+            factors: GroundFactors::draw(case, schedule),
+            fall,
+            device,
+            tenant_devices: Vec::new(),
+        };
         traffic.saturate_memory(case, random);
         traffic
     }
@@ -108,6 +134,7 @@ impl<'a> DrawnTraffic<'a> {
                 demand.iter_mut().zip(piece.bytes).for_each(|(sum, bytes)| *sum += bytes);
             });
         }
+        let mut moved = [0.0; SOCKETS];
         for socket in 0..SOCKETS {
             let mean = demand.iter().map(|demand| demand[socket]).sum::<f64>() / self.ticks as f64;
             let mut device = vec![0.0; self.ticks];
@@ -121,13 +148,14 @@ impl<'a> DrawnTraffic<'a> {
             }
             let unit = DEVICE * mean * self.ticks as f64 / device.iter().sum::<f64>().max(1e-9);
             for tick in 0..self.ticks {
-                let load =
-                    (demand[tick][socket] + unit * device[tick]) / (case.peak * mean.max(1.0));
-                let fall = (1.0 + load.powi(4)).powf(-0.25);
+                let demanded = demand[tick][socket] + unit * device[tick];
+                let fall = case.ground.moved_fraction(demanded, mean.max(1.0), case.peak);
                 self.fall[tick][socket] = fall;
                 self.device[tick][socket] = unit * device[tick] * fall;
+                moved[socket] += demand[tick][socket] * fall;
             }
         }
+        self.tenant_devices = ground::draw_devices(case, self.machine, moved);
     }
 
     pub(crate) fn start_positions(&self) -> StretchPositions {
@@ -146,7 +174,7 @@ impl<'a> DrawnTraffic<'a> {
             while let Some(stretch) =
                 stretches.get(positions[cpu]).filter(|candidate| candidate.begin_ns < end_ns)
             {
-                let bytes = self.stretch_bytes(cpu, positions[cpu], stretch, tick);
+                let bytes = self.stretch_bytes(cpu, stretch, tick);
                 visit(Piece {
                     cpu,
                     thread: stretch.thread as usize,
@@ -165,13 +193,7 @@ impl<'a> DrawnTraffic<'a> {
         }
     }
 
-    fn stretch_bytes(
-        &self,
-        cpu: usize,
-        index: usize,
-        stretch: &Stretch,
-        tick: usize,
-    ) -> [f64; SOCKETS] {
+    fn stretch_bytes(&self, cpu: usize, stretch: &Stretch, tick: usize) -> [f64; SOCKETS] {
         let from = tick as u64 * TICK_NS;
         let begin = stretch.begin_ns.max(from);
         let ns = (stretch.end_ns.min(from + TICK_NS) - begin) as f64;
@@ -188,10 +210,9 @@ impl<'a> DrawnTraffic<'a> {
         {
             rate *= factor;
         }
-        let noise = process.noise * (200_000.0 / ns).sqrt().min(1.0);
-        let place_key = ((cpu as u64) << 32) + index as u64;
-        let mut bytes =
-            rate * ns * Random::for_place(NOISE, place_key, tick as u64).mean_one_factor(noise);
+        rate *= self.factors.factor(cpu, tick);
+        let mut noise = Random::for_place(NOISES ^ self.seed, process.tenant as u64, tick as u64);
+        let mut bytes = rate * ns * noise.mean_one_factor(process.noise);
         if begin == stretch.begin_ns {
             bytes += process.cold;
         }
@@ -204,23 +225,34 @@ impl<'a> DrawnTraffic<'a> {
 }
 
 impl TrafficProcess {
-    fn draw(case: &DrawnCase, machine: &DrawnMachine, tenant: usize, random: &mut Random) -> Self {
-        let tenant = &machine.tenants[tenant];
-        let rate = tenant.rate * random.mean_one_factor(0.4);
+    fn draw(
+        case: &DrawnCase,
+        machine: &DrawnMachine,
+        tenant: usize,
+        noise: f64,
+        random: &mut Random,
+    ) -> Self {
+        let rate = machine.tenants[tenant].rate * random.mean_one_factor(0.4);
         let bursts = random.draw_bool(0.25);
         let burst = (random.uniform(0.01, 0.1), random.uniform(3.0, 10.0));
         let len = random.log_uniform(0.3e6, 5e6) as u64;
         let drawn = Self {
+            tenant,
             rate,
-            remote: tenant.remote,
-            noise: random.uniform(0.1, 0.6),
+            remote: machine.tenants[tenant].remote,
+            noise: noise.mul_add(noise, 1.0).ln().sqrt(),
             burst: (if bursts { burst.0 } else { 0.0 }, burst.1, len),
-            cold: (rate * random.uniform(5e3, 60e3)).min(256e3),
+            cold: (rate * random.uniform(5e3, 60e3)).min(MAX_COLD),
         };
         if !case.plain {
             return drawn;
         }
         Self { noise: 0.02, burst: (0.0, 1.0, 1), cold: 0.0, ..drawn }
+    }
+
+    pub(crate) fn scale_rate(&mut self, factor: f64) {
+        self.rate *= factor;
+        self.cold = (self.cold * factor).min(MAX_COLD);
     }
 }
 

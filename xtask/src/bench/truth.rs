@@ -7,12 +7,19 @@ use std::env;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use jiff::Zoned;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use self::ground_name::Ground;
+use self::tables::{GROUND_HEADINGS, HEADINGS, RowText, TruthFigures};
 use super::machine;
 use crate::command::run_quietly;
 use crate::target;
+
+#[path = "../../../uncore-trace/benches/truth/ground_name.rs"]
+mod ground_name;
+mod tables;
 
 /// Options of `cargo xtask bench truth`.
 #[derive(Debug, clap::Args)]
@@ -26,6 +33,16 @@ pub(crate) struct Args {
     /// Whether tenants sleep
     #[arg(long, value_delimiter = ',', default_value = "usual,never")]
     pauses: Vec<Pauses>,
+    /// What the machines have that the model does not know; with more than `base`, the table of
+    /// grounds is printed
+    #[arg(
+        long,
+        value_name = "GROUND,...",
+        value_delimiter = ',',
+        default_value = "base",
+        value_parser = ground_parser()
+    )]
+    ground: Vec<GroundChoice>,
     /// Seeds of the machines; figures are means over them
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2")]
     seed: Vec<u64>,
@@ -40,6 +57,25 @@ pub(crate) struct Args {
     window: u32,
     #[command(flatten)]
     traits: MachineTraits,
+}
+
+/// A value of `--ground`: one of them, or all.
+#[derive(Clone, Copy, Debug)]
+struct GroundChoice(&'static [Ground]);
+
+fn ground_parser() -> impl TypedValueParser<Value = GroundChoice> {
+    let grounds = Ground::value_variants();
+    let names = grounds.iter().filter_map(Ground::to_possible_value);
+    PossibleValuesParser::new(names.chain([PossibleValue::new("all").help("All of these")])).map(
+        |name| {
+            let variant = grounds.iter().find(|ground| ground_text(**ground) == name);
+            GroundChoice(variant.map_or(grounds, std::slice::from_ref))
+        },
+    )
+}
+
+fn ground_text(ground: Ground) -> String {
+    ground.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// What is special about the machines. Without any of it, machines with each of it follow.
@@ -108,6 +144,7 @@ struct TruthMachine {
     cpus: u32,
     tenants: u32,
     pauses: Pauses,
+    ground: Ground,
     #[serde(flatten)]
     traits: MachineTraits,
 }
@@ -123,39 +160,15 @@ struct TruthCase<'a> {
     window: u32,
 }
 
-/// The figures of a case, or the sums of several.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-struct TruthFigures {
-    median: f64,
-    p95: f64,
-    misplaced: f64,
-    bill: f64,
-    said: f64,
-    right: f64,
-    rms: f64,
-    few: [u32; 2],
-    many: [u32; 2],
-    sure: [u32; 2],
-    floor: Floor,
-    cpu_s: f64,
-    peak_mib: f64,
-}
-
-/// Those of the true rates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-struct Floor {
-    median: f64,
-    misplaced: f64,
-}
-
 /// Measures all machines and prints the table.
 pub(super) fn run(args: &Args) -> Result<()> {
-    println!(
-        "| machine | method | median error, % | 95th percentile | misplaced, % | bill, % | floor: \
-         median / misplaced, % | confidence: said / right (rms) | intervals that hold: few \
-         processes, many | sure bills within 15 % | CPU, s | memory, MiB |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
+    let has_grounds = args.grounds().any(|ground| ground != Ground::Base);
+    let (headings, row_text): (_, RowText) = if has_grounds {
+        (GROUND_HEADINGS, tables::ground_row)
+    } else {
+        (HEADINGS, tables::table_row)
+    };
+    println!("| {} |\n{}|", headings.join(" | "), "|---".repeat(headings.len()));
     for machine in list_machines(args) {
         for method in &args.methods {
             let mut sum = TruthFigures::default();
@@ -170,10 +183,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                     window,
                 })?);
             }
-            println!(
-                "{}",
-                table_row(&machine_text(&machine), method, &sum, args.seed.len() as f64)
-            );
+            println!("{}", row_text(&machine_text(&machine), method, &sum, args.seed.len() as f64));
         }
     }
     println!();
@@ -187,24 +197,37 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+impl Args {
+    fn grounds(&self) -> impl Iterator<Item = Ground> {
+        self.ground.iter().flat_map(|choice| choice.0.iter().copied())
+    }
+}
+
 fn list_machines(args: &Args) -> Vec<TruthMachine> {
     let base_traits = MachineTraits { peak: args.traits.peak.or(Some(PEAK)), ..args.traits };
     let mut machines = Vec::new();
     for &pauses in &args.pauses {
         for &cpus in &args.cpus {
-            let machine =
-                |&tenants: &u32| TruthMachine { cpus, tenants, pauses, traits: base_traits };
-            machines.extend(args.tenants.iter().map(machine));
+            for &tenants in &args.tenants {
+                machines.extend(args.grounds().map(|ground| TruthMachine {
+                    cpus,
+                    tenants,
+                    pauses,
+                    ground,
+                    traits: base_traits,
+                }));
+            }
         }
     }
     let (cpus, tenants) = OF_MORE;
     let has_common_size = args.cpus.contains(&cpus) && args.tenants.contains(&tenants);
-    if args.traits == NONE && has_common_size {
+    let is_on_base = args.grounds().eq([Ground::Base]);
+    if args.traits == NONE && has_common_size && is_on_base {
         let more_machines = MORE.iter().filter(|(pauses, _)| args.pauses.contains(pauses));
         machines.extend(more_machines.map(|&(pauses, listed_traits)| {
             let extra_traits =
                 MachineTraits { peak: listed_traits.peak.or(Some(PEAK)), ..listed_traits };
-            TruthMachine { cpus, tenants, pauses, traits: extra_traits }
+            TruthMachine { cpus, tenants, pauses, ground: Ground::Base, traits: extra_traits }
         }));
     }
     machines
@@ -219,35 +242,10 @@ fn measure_case(case: &TruthCase<'_>) -> Result<TruthFigures> {
     serde_json::from_str(line).context("cannot read the result")
 }
 
-impl TruthFigures {
-    fn sum_with(&self, case_figures: &Self) -> Self {
-        let pair = |left_counts: [u32; 2], right_counts: [u32; 2]| {
-            [left_counts[0] + right_counts[0], left_counts[1] + right_counts[1]]
-        };
-        Self {
-            median: self.median + case_figures.median,
-            p95: self.p95 + case_figures.p95,
-            misplaced: self.misplaced + case_figures.misplaced,
-            bill: self.bill + case_figures.bill,
-            said: self.said + case_figures.said,
-            right: self.right + case_figures.right,
-            rms: self.rms + case_figures.rms,
-            few: pair(self.few, case_figures.few),
-            many: pair(self.many, case_figures.many),
-            sure: pair(self.sure, case_figures.sure),
-            floor: Floor {
-                median: self.floor.median + case_figures.floor.median,
-                misplaced: self.floor.misplaced + case_figures.floor.misplaced,
-            },
-            cpu_s: self.cpu_s + case_figures.cpu_s,
-            peak_mib: self.peak_mib + case_figures.peak_mib,
-        }
-    }
-}
-
 fn machine_text(machine: &TruthMachine) -> String {
-    let TruthMachine { cpus, tenants, pauses, traits: machine_traits } = machine;
+    let TruthMachine { cpus, tenants, pauses, ground, traits: machine_traits } = machine;
     let mut words = vec![format!("{cpus} CPUs"), format!("{tenants} tenants")];
+    words.extend((*ground != Ground::Base).then(|| ground_text(*ground)));
     words.extend((*pauses == Pauses::Never).then(|| "never pausing".to_owned()));
     words
         .extend(machine_traits.quota.map(|fraction| format!("quota of {:.0} %", fraction * 100.0)));
@@ -262,44 +260,34 @@ fn machine_text(machine: &TruthMachine) -> String {
     words.join(", ")
 }
 
-/// Of the sums over `seeds` cases.
-fn table_row(machine: &str, method: &str, sum: &TruthFigures, seeds: f64) -> String {
-    let percent = |seed_sum: f64| format!("{:.1}", seed_sum / seeds * 100.0);
-    let errors = [sum.median, sum.p95, sum.misplaced, sum.bill].map(percent).join(" | ");
-    let floor = [sum.floor.median, sum.floor.misplaced].map(percent).join(" / ");
-    let [said, right, rms] = [sum.said, sum.right, sum.rms].map(|figure_sum| figure_sum / seeds);
-    let [few, many, sure] =
-        [sum.few, sum.many, sum.sure].map(|[holding, total]| format!("{holding} of {total}"));
-    let (cpu, peak) = (sum.cpu_s / seeds, sum.peak_mib / seeds);
-    format!(
-        "| {machine} | {method} | {errors} | {floor} | {said:.2} / {right:.2} ({rms:.2}) | {few}, \
-         {many} | {sure} | {cpu:.1} | {peak:.0} |"
-    )
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
     #[test]
-    fn a_row_has_means_and_counts_of_all_seeds() {
-        let one = TruthFigures {
-            median: 0.1,
-            few: [3, 4],
-            cpu_s: 1.0,
-            said: 0.5,
-            ..TruthFigures::default()
+    fn each_ground_has_a_machine_and_only_the_base_has_the_special_ones() {
+        let machines = |options: &[&str]| {
+            let line = [&["x", "--pauses=usual", "--cpus=72", "--tenants=32"], options].concat();
+            list_machines(&Line::try_parse_from(line).unwrap().args)
         };
-        let two = TruthFigures {
-            median: 0.2,
-            few: [5, 6],
-            cpu_s: 2.0,
-            said: 0.7,
-            ..TruthFigures::default()
+        let grounds = |options: &[&str]| -> Vec<Ground> {
+            machines(options).iter().map(|machine| machine.ground).collect()
         };
-        let sum = TruthFigures::default().sum_with(&one).sum_with(&two);
-        let expected = "| a | auto | 15.0 | 0.0 | 0.0 | 0.0 | 0.0 / 0.0 | 0.60 / 0.00 (0.00) | 8 \
-                        of 10, 0 of 0 | 0 of 0 | 1.5 | 0 |";
-        assert_eq!(table_row("a", "auto", &sum, 2.0), expected);
+        assert_eq!(grounds(&["--ground=all"]), Ground::value_variants());
+        assert_eq!(grounds(&["--ground=late,full-link"]), [Ground::Late, Ground::FullLink]);
+        assert!(machines(&[]).len() > 1, "the base has machines with each trait");
+        assert!(Line::try_parse_from(["x", "--ground=moon"]).is_err());
+        let late = machines(&["--ground=late"]);
+        assert_eq!(machine_text(&late[0]), "72 CPUs, 32 tenants, late");
+        // As the bench reads them.
+        assert_eq!(serde_json::to_value(Ground::FullLink).unwrap(), "full-link");
     }
 }
