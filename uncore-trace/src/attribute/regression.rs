@@ -47,11 +47,13 @@
 //! of all columns of the cgroup, so that errors between processes cancel, that of the baseline, that
 //! of late bytes, and [`LASTING_VARIANCE`].
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 use super::attribution::{Attribution, CountedWindow};
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
+use super::device_bytes::DeviceDirections;
 use super::history::{Histories, History};
 use super::learner::{DividedCount, Effort, Learner, Variance};
 use super::method::Method;
@@ -128,6 +130,12 @@ impl Regression {
             learner: Learner::new(predictor, tick_ns, effort),
             window_parts: WindowParts::default(),
         }
+    }
+
+    /// Learns from bytes of devices in these directions, too.
+    pub(super) fn using_devices(mut self, devices: DeviceDirections) -> Self {
+        self.learner.use_devices(devices);
+        self
     }
 
     /// Keeps the division of each tick's count.
@@ -261,6 +269,9 @@ struct ShareVariances {
     group_rates: f64,
     /// Uncertainty of the use of its group over a longer time.
     lasting: f64,
+    /// Whose bytes a device moved: in a window, and over a longer time.
+    device_owner: f64,
+    lasting_device_owner: f64,
 }
 
 impl ShareVariances {
@@ -272,6 +283,9 @@ impl ShareVariances {
         port_confidence: Option<&PortConfidence>,
     ) -> Self {
         let OwnerPart { source, amount, edge_fraction: edge, .. } = *owner_part;
+        if source.device.is_some() {
+            return self;
+        }
         match history.predictor() {
             Predictor::Time => {
                 let edges = history.edge_ticks();
@@ -300,7 +314,8 @@ impl ShareVariances {
             + self.edge
             + self.whole_count
             + self.baseline
-            + self.misfit;
+            + self.misfit
+            + self.device_owner;
         CALIBRATION * within_tenth(variance)
     }
 
@@ -311,8 +326,56 @@ impl ShareVariances {
                 + self.lasting
                 + self.baseline
                 + self.lasting_misfit
+                + self.lasting_device_owner
                 + LASTING_VARIANCE,
         )
+    }
+}
+
+impl ShareVariances {
+    /// The shares of the owners of a device's part `value` of the count, which have these shares of
+    /// what the device moved. What is left is unattributed there, too.
+    fn share_by_owners(self, value: f64, running: f32, owners: &[Share]) -> Vec<Share> {
+        let moved: f64 = owners.iter().map(|owner_share| owner_share.value).sum();
+        let part = |owner_share: &Share| {
+            let uncertain = Self {
+                device_owner: variance_of(f64::from(owner_share.confidence)),
+                lasting_device_owner: variance_of(f64::from(owner_share.lasting)),
+                ..self
+            };
+            Share {
+                lasting: uncertain.lasting() as f32 * running,
+                ..Share::new(
+                    owner_share.owner,
+                    value * owner_share.value / moved,
+                    uncertain.confidence() as f32 * running,
+                )
+            }
+        };
+        let is_known = |owner_share: &&Share| {
+            owner_share.value > 0.0 && owner_share.owner != Owner::Unattributed
+        };
+        owners.iter().filter(is_known).map(part).collect()
+    }
+}
+
+/// Adds shares to those of the same owners.
+fn add_by_owner(shares: &mut Vec<Share>, added_shares: Vec<Share>) {
+    if added_shares.is_empty() {
+        return;
+    }
+    let mut indexes: HashMap<Owner, usize> =
+        shares.iter().enumerate().map(|(index, share)| (share.owner, index)).collect();
+    for added in added_shares {
+        match indexes.entry(added.owner) {
+            Entry::Occupied(known) => {
+                shares.get_mut(*known.get()).into_iter().for_each(|share| share.add_share(&added));
+            }
+            Entry::Vacant(unknown) => {
+                unknown.insert(shares.len());
+                shares.push(added);
+            }
+        }
     }
 }
 
@@ -350,7 +413,10 @@ impl Regression {
                     owner_part.value / value;
             }
         }
+        let device_shares =
+            window.histories.and_then(|histories| histories.device_shares.get(&window.end_tick));
         let mut shares: Vec<Share> = Vec::with_capacity(window_parts.owners.len() + 1);
+        let mut shares_by_devices: Vec<Share> = Vec::new();
         for owner_part in &window_parts.owners {
             let (owner, fraction) = (owner_part.source.owner, owner_part.value / value);
             if fraction <= 0.0 || !fraction.is_finite() || owner == Owner::Unattributed {
@@ -380,10 +446,18 @@ impl Regression {
                 ..ShareVariances::default()
             };
             let uncertain = uncertain.with_use_error(history, owner_part, port_confidence);
+            if let Some(traffic) = owner_part.source.device
+                && owner == Owner::Device
+                && let Some(owners) = device_shares.and_then(|known| known.shares_of(traffic))
+            {
+                let value = total * fraction;
+                shares_by_devices.extend(uncertain.share_by_owners(value, window.running, owners));
+                continue;
+            }
             let mut confidence = uncertain.confidence();
             let mut lasting = uncertain.lasting();
             // Among owners that share a column, this is residency again.
-            if owner_part.column_fraction < 0.999 {
+            if owner_part.column_fraction < 0.999 && owner_part.source.device.is_none() {
                 confidence *= SHARED_FACTOR * owner_part.column_fraction;
                 if columns::is_shared_slot(owner_part.slot) {
                     lasting *= SHARED_FACTOR * owner_part.column_fraction;
@@ -398,6 +472,7 @@ impl Regression {
                 _ => shares.push(share),
             }
         }
+        add_by_owner(&mut shares, shares_by_devices);
         if unknown > 0.0 {
             add_residency(&mut shares, window.total - total, window);
         }
@@ -419,7 +494,7 @@ mod tests {
     /// begins at tick `begin` and moves three times as much per time as the first. Windows do not
     /// wait.
     fn parts(begin: u64) -> (Vec<f64>, Method) {
-        let near = |number| TrafficSource { owner: Owner::Irq(number), is_far: false };
+        let near = |number| TrafficSource::from_cpus(Owner::Irq(number), false);
         let mut random = SplitMix(7);
         let mut histories = Histories::new(TICK_NS, false);
         let mut method = Regression::new(Predictor::Time, TICK_NS, Effort::Live);

@@ -202,7 +202,7 @@ impl<M: Attribution> Lagged<M> {
     ) -> u64 {
         self.tick += 1;
         let near = |by_owner: &[(Owner, u64)]| {
-            let near = |&(owner, used)| (TrafficSource { owner, is_far: false }, used);
+            let near = |&(owner, used)| (TrafficSource::from_cpus(owner, false), used);
             by_owner.iter().map(near).collect::<Vec<_>>()
         };
         let misses_of_tick = near(misses.unwrap_or_default());
