@@ -61,6 +61,10 @@ pub(super) struct DeviceDirections {
 }
 
 impl DeviceDirections {
+    /// Both.
+    #[cfg(test)]
+    pub(super) const BOTH: Self = Self { reads: true, writes: true };
+
     /// Those of a counter of bytes of which devices cause a part, as it counts them beside those of
     /// CPUs.
     pub(super) fn from_counter(plan: &Plan, counter: &Counter) -> Self {

@@ -39,6 +39,7 @@ pub(super) use self::contributions::{Contributions, DividedCount};
 use self::fit::ModelFit;
 use self::limit::LinkLimit;
 use self::observation::Observation;
+pub(super) use self::posterior::FAR_LOG_SD;
 use self::posterior::RateSolution;
 use super::columns::BASELINE;
 use super::device_bytes::DeviceDirections;

@@ -23,6 +23,9 @@ const FAR: f64 = 0.05;
 /// lines that are written in part make it a half or two.
 const DEVICE_LOG_SD: f64 = std::f64::consts::LN_2;
 
+/// Prior standard deviation of the logarithm of a rate on far CPUs, or in another memory.
+pub(in super::super) const FAR_LOG_SD: f64 = 1.8;
+
 /// Least variance of the errors of a scale, as a part of that of the shortest.
 const MIN_ERROR_RATIO: f64 = 0.3;
 
@@ -57,7 +60,7 @@ fn prior_sd(predictor: Predictor, kind: ColumnKind) -> f64 {
         (Predictor::Misses, ColumnKind::Process) => 0.3,
         (Predictor::Ports, ColumnKind::Group) => 0.2,
         (Predictor::Ports, ColumnKind::Process) => 0.1,
-        (_, ColumnKind::Far) => 1.8,
+        (_, ColumnKind::Far) => FAR_LOG_SD,
         (_, ColumnKind::Device) => DEVICE_LOG_SD,
     }
 }
