@@ -54,7 +54,8 @@ impl CountedPorts {
         let mut ports = Vec::new();
         for (counter_index, track) in setup.tracks.iter_mut().enumerate() {
             let direction = directions.get(&track.counter.id).filter(|_| counts_devices(track));
-            let Some(traffic) = direction.and_then(|by| setup.numbers.next_traffic(*by)) else {
+            let Some(traffic) = direction.and_then(|known| setup.numbers.next_traffic(*known))
+            else {
                 continue;
             };
             track.series.keep_ticks();

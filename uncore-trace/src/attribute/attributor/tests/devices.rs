@@ -179,7 +179,9 @@ fn divide(known: Known, plan: &Plan, lag_ns: u64) -> (BTreeMap<String, Given>, f
         }
     }
     assert!((total - memory_bytes as f64).abs() < 1e-6 * total, "{known:?}: {total}");
-    sums.values_mut().for_each(|sum| sum.confidence /= sum.part.max(f64::MIN_POSITIVE));
+    for sum in sums.values_mut() {
+        sum.confidence /= sum.part.max(f64::MIN_POSITIVE);
+    }
     (sums, last_device / last_memory)
 }
 
