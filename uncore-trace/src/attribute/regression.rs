@@ -350,13 +350,13 @@ fn add_correlated(share: &Share, addend: &Share, total: f64) -> Share {
     if value <= 0.0 {
         return *share;
     }
-    let standard_deviation = |part: &Share, confidence: f32| {
-        if part.value <= 0.0 {
+    let standard_deviation = |summand: &Share, confidence: f32| {
+        if summand.value <= 0.0 {
             return 0.0;
         }
         // It may be the whole count, and not more.
-        let largest_error = ((total - part.value) / value).max(0.0);
-        (part.value / value * variance_of(f64::from(confidence)).sqrt()).min(largest_error)
+        let largest_error = ((total - summand.value) / value).max(0.0);
+        (summand.value / value * variance_of(f64::from(confidence)).sqrt()).min(largest_error)
     };
     let combine = |first: f32, second: f32| {
         let sum = standard_deviation(share, first) + standard_deviation(addend, second);
@@ -387,7 +387,7 @@ impl ShareVariances {
     /// what the device moved. What is left is unattributed there, too.
     fn share_by_owners(self, value: f64, running: f32, owners: &[Share]) -> Vec<Share> {
         let moved: f64 = owners.iter().map(|owner_share| owner_share.value).sum();
-        let part = |owner_share: &Share| {
+        let owner_part = |owner_share: &Share| {
             let uncertain = Self {
                 device_owner: variance_of(f64::from(owner_share.confidence)),
                 lasting_device_owner: variance_of(f64::from(owner_share.lasting)),
@@ -405,7 +405,7 @@ impl ShareVariances {
         let is_known = |owner_share: &&Share| {
             owner_share.value > 0.0 && owner_share.owner != Owner::Unattributed
         };
-        owners.iter().filter(is_known).map(part).collect()
+        owners.iter().filter(is_known).map(owner_part).collect()
     }
 }
 
