@@ -28,8 +28,7 @@
 //!   of the counts ([`crate::schema::fabric::part_of_somebody`]): the probability that an owner
 //!   caused it is its part;
 //! - for what a device moves, the variance that the confidence of an owner's share in the device's
-//!   own counter says; for what requests move on a device that several owners use, the variance of
-//!   the memory in which their bytes are;
+//!   own counter says; for what requests move, the variance of the memory in which their bytes are;
 //! - what the residuals of the ticks say against the model
 //!   ([`super::learner::MisfitVariances`]): the variance of a change that all rates have in common,
 //!   times `(1 - p)^2` with the part `p` of the owner's group, whose processes change alike; the
@@ -66,6 +65,7 @@ use super::predictor::Predictor;
 use super::residency::{add_residency, residency_shares};
 use super::share::{Share, add_unattributed, confident_value};
 use super::sibling_cost::ContrastSums;
+use super::traffic_source::TrafficSource;
 use super::window_parts::{OwnerPart, WindowParts};
 use crate::entries::{Owner, Relief};
 
@@ -371,15 +371,12 @@ fn add_correlated(share: &Share, addend: &Share, total: f64) -> Share {
 }
 
 impl ShareVariances {
-    /// Adds the uncertainty of where an owner's bytes of a device are, if others have bytes of it too:
-    /// the rate is that of all of them.
-    fn with_placement(self, owner_part: &OwnerPart) -> Self {
-        let OwnerPart { source, column_fraction, .. } = *owner_part;
+    /// Adds the uncertainty of where an owner's bytes of a device are: the rate is that of all owners.
+    fn with_placement(self, source: TrafficSource) -> Self {
         if source.device.is_none() {
             return self;
         }
-        let others = (1.0 - column_fraction).clamp(0.0, 1.0);
-        let placement = placement_variance(source.is_far) * others * others;
+        let placement = placement_variance(source.is_far);
         Self { device_owner: placement, lasting_device_owner: placement, ..self }
     }
 
@@ -505,7 +502,7 @@ impl Regression {
                 shares_by_devices.extend(uncertain.share_by_owners(value, window.running, owners));
                 continue;
             }
-            let uncertain = uncertain.with_placement(owner_part);
+            let uncertain = uncertain.with_placement(owner_part.source);
             let mut confidence = uncertain.confidence();
             let mut lasting = uncertain.lasting();
             // Among owners that share a column, this is residency again.
