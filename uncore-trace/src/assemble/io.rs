@@ -198,7 +198,8 @@ impl IoUse {
             Mover::Nobody => Owner::Unattributed,
         };
         let (bytes, requests) = (slot.bytes, slot.requests);
-        let moved = DeviceTransfer { device, direction, owner, bytes, requests };
+        let is_on_pci = false;
+        let moved = DeviceTransfer { device, is_on_pci, direction, owner, bytes, requests };
         self.transfers.add_transfer(flow, &moved, tick_end_ns, span);
     }
 
@@ -245,11 +246,13 @@ impl IoUse {
         }
         // Nothing was received on these interfaces, so readers have nothing to take over.
         self.unnamed.retain(|(_, tick_end_ns)| *tick_end_ns > end_ns);
-        let all_moved = self.transfers.close_tick(end_ns, is_last);
-        if sink.wants_table(&io::TABLE) {
-            for moved in &all_moved {
-                let device = self.devices.get(&*moved.device);
-                let functions = device.and_then(|device| device.functions.as_deref());
+        let mut all_moved = self.transfers.close_tick(end_ns, is_last);
+        let wants_rows = sink.wants_table(&io::TABLE);
+        for moved in &mut all_moved {
+            let device = self.devices.get(&*moved.device);
+            let functions = device.and_then(|device| device.functions.as_deref());
+            moved.is_on_pci = functions.is_some();
+            if wants_rows {
                 append_row(moved, end_ns, self.tick_ns, functions, &mut sink.rows.io);
             }
         }

@@ -146,6 +146,7 @@ impl Transfers {
             while let Some(received) = unread.pop_front_if(is_due) {
                 open.direct.add_moved(&DeviceTransfer {
                     device: Rc::clone(device),
+                    is_on_pci: false,
                     direction: IoDirection::Read,
                     owner: Owner::Device,
                     bytes: received.bytes,
@@ -191,6 +192,7 @@ mod tests {
     fn moved(who: Owner, bytes: u64) -> DeviceTransfer {
         DeviceTransfer {
             device: "sda".into(),
+            is_on_pci: false,
             direction: IoDirection::Read,
             owner: who,
             bytes,

@@ -328,6 +328,7 @@ mod tests {
             let bytes: u64 = moved.iter().filter(its).map(|(_, bytes, _)| bytes).sum();
             let entry = DeviceTransfer {
                 device: Rc::clone(&key.0),
+                is_on_pci: false,
                 direction: key.1,
                 owner: crate::entries::Owner::Irq(1),
                 bytes,

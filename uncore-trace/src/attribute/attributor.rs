@@ -84,7 +84,10 @@ impl LogConsumer for Attributor {
                 self.switches.add_switches(cpu, switches_by_owner);
             }
             LogEntry::Reading(reading) => self.apply_reading(reading)?,
-            LogEntry::Moved(moved) => self.moved.add_moved(moved),
+            LogEntry::Moved(moved) => {
+                self.moved.add_moved(moved);
+                self.learning.take_transfer(moved);
+            }
             // For the stages.
             LogEntry::Held(_) | LogEntry::Monitored(_) | LogEntry::Account(_) => {}
             LogEntry::Cgroup { id, names } => self.names.set_cgroup(id, names),
@@ -209,7 +212,7 @@ impl Attributor {
         }
         let has_learners = usage::sets_with_learners(sets.len(), &set_of, plan, methods);
         let learning = LearningSetup {
-            tick_ns,
+            plan,
             sets: sets.clone(),
             has_learners: &has_learners,
             schedule: LearnSchedule::new(start_tick, tick_ns, methods.lag_ns),
@@ -263,6 +266,7 @@ impl Attributor {
     fn end_tick(&mut self, tick: u64, is_last: bool) {
         self.ended_tick = tick;
         self.usage.end_tick(tick);
+        self.learning.end_tick(tick);
         for stage in &mut self.stages {
             stage.end_tick(tick, &self.tracks);
         }

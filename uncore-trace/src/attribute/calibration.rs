@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn misses_go_with_time_and_none_is_lost() {
-        let source = |number| TrafficSource { owner: Owner::Irq(number), is_far: false };
+        let source = |number| TrafficSource::from_cpus(Owner::Irq(number), false);
         let mut ticks: Vec<SourceUse> = (0..12)
             .map(|tick| {
                 let ran = (f64::from(tick % 3), f64::from(tick * tick));

@@ -49,6 +49,13 @@ impl WindowClosing<'_> {
             .into_iter()
             .enumerate()
             .partition(|(index, _)| self.tracks[*index].counter.is_port());
+        // Counters of devices do not learn, and those of memory give what devices moved to those
+        // who have their shares.
+        let (device_ends, other_ends): (Vec<_>, Vec<_>) =
+            other_ends.into_iter().partition(|(index, _)| !self.tracks[*index].learns);
+        for (index, end) in device_ends {
+            states[index] = self.end_state(index, end, window);
+        }
         // Ports come first: the other counters are divided by what the ports have divided. With a
         // lag, both wait, and `Learning::learn_and_divide` has the same order.
         for (index, end) in port_ends {
@@ -79,6 +86,7 @@ impl WindowClosing<'_> {
                 let Close { tick, tick_ns, .. } = *window;
                 let divided = track.divide_window(tick, tick_ns, &span, histories, self.names);
                 self.learning.note_port_confidence(index, track);
+                self.learning.note_device_shares(index, &divided);
                 if counts { WindowState::Divided(divided) } else { WindowState::Nothing }
             }
         }

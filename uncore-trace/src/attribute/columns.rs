@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use foldhash::{HashMap, HashMapExt, HashSet};
 
-use super::traffic_source::TrafficSource;
+use super::traffic_source::{DeviceTraffic, TrafficSource};
 use crate::entries::Owner;
 
 /// The slot of constant traffic: devices, refresh, systems that are not seen.
@@ -28,8 +28,12 @@ pub(super) const fn is_shared_slot(slot: u16) -> bool {
     slot == SHARED_NEAR || slot == SHARED_FAR
 }
 
-/// Largest number of columns.
+/// Largest number of columns of owners.
 const MAX_COLUMNS: usize = 512;
+
+/// Largest number of columns of devices. They stay until the recording ends, and each costs as much
+/// work as that of an owner.
+const MAX_DEVICE_COLUMNS: usize = 64;
 
 /// A group gets a column at this fraction of the total use.
 pub(super) const MIN_GROUP_FRACTION: f64 = 2e-4;
@@ -63,6 +67,7 @@ enum ColumnSubject {
     Rest,
     Group(ColumnGroup),
     Process(Owner),
+    Device(DeviceTraffic),
 }
 
 /// The kind of a column, which decides the prior of its rate.
@@ -74,8 +79,11 @@ pub(super) enum ColumnKind {
     Group,
     /// A process; the parent is its group.
     Process,
-    /// An owner on far CPUs; the parent is the same on near CPUs.
+    /// An owner on far CPUs; the parent is the same on near CPUs. Also a device whose bytes are
+    /// expected in another memory.
     Far,
+    /// What a device moves in one direction. All owners of its bytes have the same rate.
+    Device,
 }
 
 /// A column of the design matrix, which has a rate.
@@ -91,6 +99,21 @@ pub(super) struct RateColumn {
     pub number: u64,
 }
 
+impl RateColumn {
+    /// The device whose bytes it has, if CPUs do not move them.
+    pub(super) const fn device(&self) -> Option<DeviceTraffic> {
+        match self.subject {
+            ColumnSubject::Device(traffic) => Some(traffic),
+            _ => None,
+        }
+    }
+
+    /// Whether it is of far CPUs, or of a device whose bytes are expected in another memory.
+    pub(super) const fn is_far(&self) -> bool {
+        self.is_far
+    }
+}
+
 /// All columns of a set of CPUs.
 #[derive(Debug)]
 pub(super) struct RateColumns {
@@ -100,6 +123,8 @@ pub(super) struct RateColumns {
     free_slots: VecDeque<(u64, u16)>,
     /// The process of each group that shares the group's column.
     largest: HashMap<ColumnGroup, Owner>,
+    /// Number of columns of devices.
+    device_count: usize,
     next_number: u64,
 }
 
@@ -111,6 +136,7 @@ impl RateColumns {
             slots: HashMap::new(),
             free_slots: VecDeque::new(),
             largest: HashMap::new(),
+            device_count: 0,
             next_number: 0,
         };
         for (subject, is_far) in [
@@ -132,6 +158,16 @@ impl RateColumns {
     /// The column of a slot, if it has one.
     pub(super) fn get(&self, slot: usize) -> Option<&RateColumn> {
         self.by_slot.get(slot).and_then(Option::as_ref)
+    }
+
+    /// Whether any column has bytes of devices.
+    pub(super) const fn has_devices(&self) -> bool {
+        self.device_count > 0
+    }
+
+    /// Whether the column of a slot has bytes of a device.
+    pub(super) fn is_device_slot(&self, slot: usize) -> bool {
+        self.has_devices() && self.get(slot).is_some_and(|column| column.device().is_some())
     }
 
     /// The slot where the use of a new column was before: the nearest parent on the same CPUs with
@@ -163,9 +199,34 @@ impl RateColumns {
         root
     }
 
-    /// The slot of a source.
+    /// The slot of what a device moves, which gets a column if it has none; `None` if there are too
+    /// many.
+    pub(super) fn require_device_slot(
+        &mut self,
+        traffic: DeviceTraffic,
+        is_far: bool,
+    ) -> Option<u16> {
+        let subject = ColumnSubject::Device(traffic);
+        if let Some(slot) = self.slots.get(&(subject, is_far)) {
+            return Some(*slot);
+        }
+        if self.device_count >= MAX_DEVICE_COLUMNS {
+            return None;
+        }
+        self.device_count += 1;
+        // Ticks may refer to it before the next review, so it gets a slot that none refers to.
+        let new_slot = self.append_column(subject, is_far);
+        self.find_parents();
+        Some(new_slot)
+    }
+
+    /// The slot of a source. What a device moves has one once it was required.
     pub(super) fn slot_of_source(&self, source: TrafficSource) -> u16 {
-        let TrafficSource { owner, is_far } = source;
+        let TrafficSource { owner, is_far, device } = source;
+        if let Some(traffic) = device {
+            let slot = self.slots.get(&(ColumnSubject::Device(traffic), is_far));
+            return slot.copied().unwrap_or(BASELINE);
+        }
         let process_slot = self.slots.get(&(ColumnSubject::Process(owner), is_far));
         let slot = process_slot.or_else(|| {
             self.slots.get(&(ColumnSubject::Group(ColumnGroup::from_owner(owner)), is_far))
@@ -234,7 +295,7 @@ impl RateColumns {
             let Some(column) = self.by_slot[slot] else { continue };
             let key = (column.subject, column.is_far);
             if !kept_keys.contains(&key)
-                && !matches!(column.subject, ColumnSubject::Baseline | ColumnSubject::Rest)
+                && matches!(column.subject, ColumnSubject::Group(_) | ColumnSubject::Process(_))
             {
                 self.slots.remove(&key);
                 self.by_slot[slot] = None;
@@ -258,31 +319,36 @@ impl RateColumns {
         is_far: bool,
         first_stored_tick: u64,
     ) -> u16 {
-        let kind = match (column_subject, is_far) {
+        let Some((_, slot)) =
+            self.free_slots.pop_front_if(|(last_reference, _)| *last_reference < first_stored_tick)
+        else {
+            return self.append_column(column_subject, is_far);
+        };
+        self.by_slot[usize::from(slot)] = Some(self.make_column(column_subject, is_far));
+        self.slots.insert((column_subject, is_far), slot);
+        slot
+    }
+
+    /// Gives a new column a new slot.
+    fn append_column(&mut self, column_subject: ColumnSubject, is_far: bool) -> u16 {
+        let column = self.make_column(column_subject, is_far);
+        self.by_slot.push(Some(column));
+        let new_slot = (self.by_slot.len() - 1) as u16;
+        self.slots.insert((column_subject, is_far), new_slot);
+        new_slot
+    }
+
+    const fn make_column(&mut self, subject: ColumnSubject, is_far: bool) -> RateColumn {
+        let kind = match (subject, is_far) {
             (ColumnSubject::Baseline, _) => ColumnKind::Baseline,
             (_, true) => ColumnKind::Far,
             (ColumnSubject::Process(_), false) => ColumnKind::Process,
             (ColumnSubject::Rest | ColumnSubject::Group(_), false) => ColumnKind::Group,
+            (ColumnSubject::Device(_), false) => ColumnKind::Device,
         };
-        let column = Some(RateColumn {
-            subject: column_subject,
-            is_far,
-            kind,
-            parent: None,
-            number: self.next_number,
-        });
+        let number = self.next_number;
         self.next_number += 1;
-        let new_slot = if let Some((_, slot)) =
-            self.free_slots.pop_front_if(|(last_reference, _)| *last_reference < first_stored_tick)
-        {
-            self.by_slot[usize::from(slot)] = column;
-            slot
-        } else {
-            self.by_slot.push(column);
-            (self.by_slot.len() - 1) as u16
-        };
-        self.slots.insert((column_subject, is_far), new_slot);
-        new_slot
+        RateColumn { subject, is_far, kind, parent: None, number }
     }
 
     /// The largest process of each group. It stays the same as long as it is known: if another one
@@ -346,9 +412,10 @@ impl RateColumns {
 mod tests {
     use super::*;
     use crate::drain::Comm;
+    use crate::plan::IoDirection;
 
     const fn near(owner: Owner) -> TrafficSource {
-        TrafficSource { owner, is_far: false }
+        TrafficSource::from_cpus(owner, false)
     }
 
     fn irqs(count: u32, used: impl Fn(u32) -> f64) -> Vec<(TrafficSource, f64)> {
@@ -391,7 +458,7 @@ mod tests {
     #[test]
     fn processes_are_expected_around_their_cgroup_and_far_ones_around_near_ones() {
         let task = |pid, cgroup_id| Owner::Task { pid, comm: Comm::default(), cgroup_id };
-        let far = |owner| TrafficSource { owner, is_far: true };
+        let far = |owner| TrafficSource::from_cpus(owner, true);
         let mut columns = RateColumns::new();
         let used = [
             (near(task(1, 10)), 50.0),
@@ -413,5 +480,35 @@ mod tests {
         assert_eq!(parent(near(task(4, 20))), None);
         assert_eq!(slot_of(near(task(9, 30))), SHARED_NEAR);
         assert_eq!(slot_of(far(task(9, 30))), SHARED_FAR);
+    }
+
+    #[test]
+    fn a_device_has_a_column_from_its_first_bytes_to_the_end() {
+        let device = |number, is_far| TrafficSource {
+            device: Some(DeviceTraffic { number, direction: IoDirection::Read }),
+            ..TrafficSource::from_cpus(Owner::Device, is_far)
+        };
+        let require = |columns: &mut RateColumns, source: TrafficSource| {
+            columns.require_device_slot(source.device.unwrap(), source.is_far)
+        };
+        let mut columns = RateColumns::new();
+        columns.assign_columns(&irqs(3, |_| 1e3), 2.0, (1, 100));
+        // A slot that is free is not used: ticks that were not reviewed may refer to it.
+        columns.assign_columns(&irqs(1, |_| 1e3), 2.0, (200, 300));
+        let slot_count = columns.len();
+        let near_slot = require(&mut columns, device(0, false)).unwrap();
+        assert_eq!(usize::from(near_slot), slot_count);
+        let far_slot = require(&mut columns, device(0, true)).unwrap();
+        columns.assign_columns(&irqs(600, |_| 1e3), 2.0, (400, 500));
+        assert_eq!(columns.slot_of_source(device(0, false)), near_slot);
+        assert_eq!(require(&mut columns, device(0, true)), Some(far_slot));
+        let far = columns.get(usize::from(far_slot)).unwrap();
+        assert_eq!((far.kind, far.parent), (ColumnKind::Far, Some(near_slot)));
+        assert!(columns.is_device_slot(usize::from(far_slot)));
+        assert!(!columns.is_device_slot(usize::from(SHARED_NEAR)));
+        for number in 1..MAX_DEVICE_COLUMNS as u16 - 1 {
+            assert!(require(&mut columns, device(number, false)).is_some());
+        }
+        assert_eq!(require(&mut columns, device(500, false)), None);
     }
 }

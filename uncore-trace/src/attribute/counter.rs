@@ -46,6 +46,8 @@ pub(super) struct TrackedCounter {
     learnt_count: Option<Count>,
     /// Raw counts by owner since that tick.
     tick_counts: HashMap<Owner, u64>,
+    /// The counts of the ticks that were asked for since entries were applied.
+    known_counts: BTreeMap<u64, Option<f64>>,
     /// Time and raw counts by owner in the earlier intervals of a window that was extended.
     time: HashMap<Owner, u64>,
     counts: HashMap<Owner, u64>,
@@ -89,6 +91,7 @@ impl TrackedCounter {
             window_begin: (clock.start_tick, Count::default()),
             learnt_count: None,
             tick_counts: HashMap::new(),
+            known_counts: BTreeMap::new(),
             time: HashMap::new(),
             counts: HashMap::new(),
             io: BTreeMap::new(),
@@ -103,6 +106,7 @@ impl TrackedCounter {
 
     /// Applies the entries up to the end of `tick`.
     pub(super) fn apply_entries(&mut self, tick: u64, is_last: bool) {
+        self.known_counts.clear();
         self.series.apply_entries(tick, is_last);
         if let Some(begin) = self.series.take_first_reading() {
             // Readings count from before a part of a rotated recording.
@@ -313,10 +317,18 @@ impl TrackedCounter {
     }
 
     /// Its raw count since the last tick with a reading, scaled for multiplexing; `None` if there
-    /// is no reading at the end of this tick, so that the next count covers both.
-    pub(super) fn take_tick_count(&mut self, tick: u64) -> Option<f64> {
-        let (count, _) = self.series.take_tick_count(tick)?;
-        self.count_since_tick(count).map(|(delta, factor)| delta as f64 * factor)
+    /// is no reading at the end of this tick, so that the next count covers both. Ticks come in
+    /// order, but several readers may ask for one.
+    pub(super) fn tick_count(&mut self, tick: u64) -> Option<f64> {
+        if let Some(known) = self.known_counts.get(&tick) {
+            return *known;
+        }
+        let reading = self.series.take_tick_count(tick);
+        let count = reading
+            .and_then(|(count, _)| self.count_since_tick(count))
+            .map(|(delta, factor)| delta as f64 * factor);
+        self.known_counts.insert(tick, count);
+        count
     }
 
     /// Raw counts by owner since the last tick with a reading, and the factor for multiplexing;

@@ -6,7 +6,7 @@
 //! summed once for all of them. It holds the last ticks only, and a bounded number of columns
 //! ([`super::columns`]).
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +16,7 @@ use foldhash::fast::RandomState;
 use super::calibration::{SourceUse, calibrate_misses};
 use super::cgroups::cgroup_of_owner;
 use super::columns::{self, BASELINE, RateColumns, SHARED_NEAR};
+use super::device_bytes::{BytePlacement, DeviceBytes, DeviceShares};
 use super::port_confidence::PortConfidence;
 use super::predictor::Predictor;
 use super::sibling_cost::{ContrastSums, SiblingCost};
@@ -45,6 +46,10 @@ const BLOCK_NS: u64 = 100_000_000;
 /// Counts are read some ten microseconds after the tick boundary at which time is divided. This is
 /// the uncertainty of an owner's time, ns.
 const EDGE_NS: f64 = 15_000.0;
+
+/// Bytes of a device for each unit of its use. About what it moves in a tick, so that its use is of
+/// the size of CPU time: sums of both are in one matrix of f32.
+pub(super) const DEVICE_UNIT: f64 = 1_048_576.0;
 
 /// Number of blocks of a long block.
 pub(super) const LONG_BLOCK_LEN: u64 = 5;
@@ -113,6 +118,8 @@ pub struct Histories {
     pub ports: Option<History>,
     /// How sure the ports are, for windows that are not divided yet.
     pub port_confidence: BTreeMap<u64, PortConfidence>,
+    /// Whose bytes devices moved, by window that is not divided yet.
+    pub device_shares: BTreeMap<u64, DeviceShares>,
 }
 
 impl Histories {
@@ -120,7 +127,13 @@ impl Histories {
     pub fn new(tick_ns: u64, has_misses: bool) -> Self {
         let misses = has_misses.then(|| History::new(Predictor::Misses, tick_ns));
         let time = History::new(Predictor::Time, tick_ns);
-        Self { time, misses, ports: None, port_confidence: BTreeMap::new() }
+        Self {
+            time,
+            misses,
+            ports: None,
+            port_confidence: BTreeMap::new(),
+            device_shares: BTreeMap::new(),
+        }
     }
 
     /// The same with bytes at ports.
@@ -138,7 +151,10 @@ impl Histories {
         is_complete: bool,
     ) {
         let Some(history) = &mut self.ports else { return };
+        // The ports of CPUs divide a tick some time after devices' bytes are known.
+        let device_bytes: Vec<_> = self.time.device_use(tick).collect();
         history.push_amounts(tick, used.into_iter().map(|(source, bytes)| (source, bytes, 0.0)));
+        history.add_device_use(tick, device_bytes.into_iter());
         if !is_complete {
             history.mark_incomplete();
         }
@@ -175,6 +191,20 @@ impl Histories {
         history.push(tick, &misses, &[]);
         if !is_complete {
             history.mark_incomplete();
+        }
+    }
+
+    /// Adds bytes that devices moved in the last tick that was added.
+    pub(super) fn add_device_bytes(&mut self, tick: u64, bytes: &[DeviceBytes]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let device_use: Vec<_> = bytes.iter().map(|moved| self.time.locate_bytes(moved)).collect();
+        self.time.add_device_use(tick, device_use.iter().copied());
+        if let Some(misses) = &mut self.misses
+            && !misses.is_blind(tick..=tick)
+        {
+            misses.add_device_use(tick, device_use.into_iter());
         }
     }
 
@@ -235,6 +265,7 @@ impl Histories {
         self.misses.iter_mut().for_each(|misses| misses.forget_before(oldest_tick));
         self.ports.iter_mut().for_each(|ports| ports.forget_before(oldest_tick));
         self.port_confidence.retain(|tick, _| *tick >= oldest_tick);
+        self.device_shares.retain(|tick, _| *tick >= oldest_tick);
     }
 }
 
@@ -260,7 +291,9 @@ pub struct History {
     /// Columns are assigned in the rows before this tick.
     review_end_tick: u64,
     columns: RateColumns,
-    /// Use of all sources in about the last 10 s.
+    /// Cgroups that ran more on far CPUs than on near ones, if devices' bytes are known.
+    far_cgroups: HashSet<u64, RandomState>,
+    /// Use of CPUs in about the last 10 s.
     total_use: f64,
     design: Design,
     blocks: VecDeque<Block>,
@@ -326,6 +359,7 @@ impl History {
             blind_ticks: VecDeque::new(),
             review_end_tick: 0,
             columns: RateColumns::new(),
+            far_cgroups: HashSet::default(),
             total_use: 0.0,
             design: Design::default(),
             blocks: VecDeque::new(),
@@ -466,6 +500,62 @@ impl History {
         self.rows.push_back(row);
     }
 
+    /// The use of a device by its bytes. A kernel allocates memory on the node of the CPU that first
+    /// touches it, so the bytes of a tenant are in the memory of the CPUs on which it runs, unless
+    /// it is known to which socket the device moves them.
+    fn locate_bytes(&self, moved: &DeviceBytes) -> (TrafficSource, f64) {
+        let DeviceBytes { traffic, owner, bytes, placement } = *moved;
+        let is_far = match placement {
+            BytePlacement::Socket { is_far } => is_far,
+            BytePlacement::OfOwner => {
+                cgroup_of_owner(&owner).is_some_and(|cgroup| self.far_cgroups.contains(&cgroup))
+            }
+        };
+        (TrafficSource { owner, is_far, device: Some(traffic) }, bytes / DEVICE_UNIT)
+    }
+
+    /// Adds what devices moved to the use of the last tick.
+    fn add_device_use(
+        &mut self,
+        tick: u64,
+        use_by_source: impl Iterator<Item = (TrafficSource, f64)>,
+    ) {
+        if self.rows.is_empty() || self.last_tick() != tick {
+            return;
+        }
+        let mut device_entries = Vec::new();
+        for (source, amount) in use_by_source.filter(|(_, amount)| *amount > 0.0) {
+            let Some(traffic) = source.device else { continue };
+            if self.columns.require_device_slot(traffic, source.is_far).is_some() {
+                device_entries.push(self.record_use(tick, source, (amount, 0.0)));
+            }
+        }
+        let Some(row) = self.rows.back_mut().filter(|_| !device_entries.is_empty()) else { return };
+        let mut entries = std::mem::take(row).into_vec();
+        entries.extend(device_entries);
+        *row = entries.into();
+        if let Some((by_slot, row)) = self.rows_by_slot.back_mut().zip(self.rows.back()) {
+            *by_slot = sum_entries_by_slot(row);
+        }
+    }
+
+    /// What devices moved in a tick.
+    fn device_use(&self, tick: u64) -> impl Iterator<Item = (TrafficSource, f64)> {
+        let has_devices = self.columns.has_devices();
+        self.use_by_source(tick).filter(move |(source, _)| has_devices && source.device.is_some())
+    }
+
+    /// Finds the cgroups that ran more on far CPUs.
+    fn find_far_cgroups(&mut self, use_by_source: &[(TrafficSource, f64)]) {
+        let mut balance: HashMap<u64, f64, RandomState> = HashMap::default();
+        for (source, amount) in use_by_source {
+            let Some(cgroup) = cgroup_of_owner(&source.owner) else { continue };
+            *balance.entry(cgroup).or_default() += if source.is_far { -amount } else { *amount };
+        }
+        self.far_cgroups =
+            balance.into_iter().filter(|(_, near)| *near < 0.0).map(|(cgroup, _)| cgroup).collect();
+    }
+
     /// Notes that the use of the last tick is incomplete; the rest comes in a later tick.
     fn mark_incomplete(&mut self) {
         self.incomplete_ticks.push_back(self.last_tick());
@@ -520,9 +610,16 @@ impl History {
     /// Assigns columns to the sources with the largest use, and sums up the ticks since the last
     /// review. Learners see ticks only after this.
     pub(super) fn review_use(&mut self) {
+        // Devices have columns from their first bytes on.
+        let on_cpus = |(source, state): (&TrafficSource, &SourceState)| {
+            source.device.is_none().then_some((*source, state.recent_use))
+        };
         let mut use_by_source: Vec<(TrafficSource, f64)> =
-            self.source_states.iter().map(|(source, state)| (*source, state.recent_use)).collect();
+            self.source_states.iter().filter_map(on_cpus).collect();
         use_by_source.sort_unstable_by_key(|(source, _)| *source);
+        if self.columns.has_devices() {
+            self.find_far_cgroups(&use_by_source);
+        }
         self.total_use = use_by_source.iter().map(|(_, source_use)| source_use).sum();
         let min_use = match self.predictor {
             Predictor::Time => MIN_COLUMN_TICKS,
@@ -644,7 +741,7 @@ impl History {
         let edge = self.edge_ticks();
         let owner_use = |((source, slot), amount): ((u32, u16), f64)| {
             let source = self.source_of_number(source)?;
-            let edge_fraction = if self.predictor == Predictor::Time {
+            let edge_fraction = if self.predictor == Predictor::Time && source.device.is_none() {
                 self.edge_fraction(source, edge)
             } else {
                 0.0
@@ -721,7 +818,11 @@ impl History {
                 Owner::Task { .. } => columns::MIN_PROCESS_FRACTION,
                 _ => columns::MIN_GROUP_FRACTION,
             };
-            let min_use = (columns::DROP_FRACTION * min_fraction * total_use).max(MIN_SOURCE_USE);
+            let min_cpu_use = columns::DROP_FRACTION * min_fraction * total_use;
+            let min_use = match source.device {
+                Some(_) => MIN_SOURCE_USE,
+                None => min_cpu_use.max(MIN_SOURCE_USE),
+            };
             let is_kept = state.last_tick >= first_tick || state.recent_use > min_use;
             if !is_kept {
                 sources.remove(&state.number);
@@ -745,7 +846,7 @@ mod tests {
     const TICK: u64 = 1_000_000;
 
     const fn near(number: u32) -> TrafficSource {
-        TrafficSource { owner: Owner::Irq(number), is_far: false }
+        TrafficSource::from_cpus(Owner::Irq(number), false)
     }
 
     fn run(history: &mut History, ticks: u64, times: &[(TrafficSource, u64)]) {
@@ -779,7 +880,7 @@ mod tests {
         run(
             &mut history,
             201,
-            &[(near(1), TICK), (TrafficSource { owner: Owner::Idle, is_far: false }, TICK)],
+            &[(near(1), TICK), (TrafficSource::from_cpus(Owner::Idle, false), TICK)],
         );
         assert_eq!(owners_with_columns(&history, 150), [1]);
         run(&mut history, 100_000, &[(near(2), TICK)]);

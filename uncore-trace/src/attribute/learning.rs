@@ -11,20 +11,27 @@
 //!    method solves the rates, and divides the windows that have waited long enough.
 //! 4. What no method needs any longer is forgotten.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use foldhash::{HashSet, HashSetExt};
 
 use super::counter::TrackedCounter;
+use super::device_bytes::{DeviceBytes, DeviceDirections};
+use super::device_source::{DeviceSource, DeviceSourceSetup, SocketOfSet, TrafficNumbers};
+use super::device_sources::create_device_sources;
 use super::history::Histories;
 use super::learning_turn::CounterTurn;
 use super::method::Method;
 use super::owner_names::OwnerNames;
 use super::ports::Ports;
 use super::schedule::LearnSchedule;
+use super::span::DividedWindow;
 use super::usage::{CpuSet, TickUse};
 use super::waiting::{WaitingWindows, WindowState};
 use super::witnesses::Witnesses;
 use super::workers;
-use crate::entries::Owner;
+use crate::entries::{DeviceTransfer, Owner};
+use crate::plan::Plan;
 
 /// Largest number of owners that are known to run virtual machines.
 const MAX_GUESTS: usize = 1 << 16;
@@ -59,6 +66,11 @@ pub(super) struct Learning {
     /// Owners that run virtual machines whose misses are not counted.
     guests: HashSet<Owner>,
     ports: Ports,
+    /// What devices moved; empty if no counter that learns counts bytes of devices too.
+    device_sources: Vec<Box<dyn DeviceSource>>,
+    traffic_numbers: TrafficNumbers,
+    /// The sets that such a counter sees, with their sockets.
+    device_sets: Vec<(usize, SocketOfSet)>,
     schedule: LearnSchedule,
     /// Number of threads that learn and divide.
     threads: usize,
@@ -67,8 +79,8 @@ pub(super) struct Learning {
 /// What [`Learning`] is made from.
 #[derive(Debug)]
 pub(super) struct LearningSetup<'a> {
-    /// Length of a tick, ns.
-    pub tick_ns: u64,
+    /// The plan of the recording.
+    pub plan: &'a Plan,
     /// The sets of CPUs that the counters see.
     pub sets: Vec<CpuSet>,
     /// Whether a counter that sees the set learns from ticks, for each set.
@@ -84,7 +96,8 @@ pub(super) struct LearningSetup<'a> {
 impl Learning {
     /// Before the first tick of these counters.
     pub(super) fn new(setup: LearningSetup<'_>, tracks: &mut [TrackedCounter]) -> Self {
-        let LearningSetup { tick_ns, sets, has_learners, schedule, start_tick, threads } = setup;
+        let LearningSetup { plan, sets, has_learners, schedule, start_tick, threads } = setup;
+        let tick_ns = plan.tick_ns;
         let mut has_misses = vec![false; sets.len()];
         for track in tracks.iter().filter(|track| track.planned_method == Method::Misses) {
             has_misses[track.set] = true;
@@ -95,6 +108,17 @@ impl Learning {
             Some(if ports.divides_set(set) { histories.with_ports() } else { histories })
         };
         let of_sets = has_learners.iter().zip(&has_misses).enumerate();
+        let device_sets = find_device_sets(plan, tracks);
+        let mut traffic_numbers = TrafficNumbers::default();
+        let device_sources = if device_sets.is_empty() {
+            Vec::new()
+        } else {
+            create_device_sources(&mut DeviceSourceSetup {
+                plan,
+                tracks,
+                numbers: &mut traffic_numbers,
+            })
+        };
         Self {
             tick_ns,
             histories: of_sets.map(create_histories).collect(),
@@ -102,8 +126,34 @@ impl Learning {
             sets,
             guests: HashSet::new(),
             ports,
+            device_sources,
+            traffic_numbers,
+            device_sets,
             schedule,
             threads,
+        }
+    }
+
+    /// Takes what a device moved in the current tick.
+    pub(super) fn take_transfer(&mut self, moved: &DeviceTransfer) {
+        for source in &mut self.device_sources {
+            source.take_transfer(moved, &mut self.traffic_numbers);
+        }
+    }
+
+    /// Ends the current tick, whose counts may be known later.
+    pub(super) fn end_tick(&mut self, tick: u64) {
+        self.device_sources.iter_mut().for_each(|source| source.end_tick(tick));
+    }
+
+    /// Notes whose the bytes of devices are in the window that a counter has divided.
+    pub(super) fn note_device_shares(&mut self, counter_index: usize, divided: &DividedWindow) {
+        for (set, _) in self.device_sets.iter().filter(|_| !divided.shares.is_empty()) {
+            let Some(Some(histories)) = self.histories.get_mut(*set) else { continue };
+            let known = histories.device_shares.entry(divided.end_tick).or_default();
+            for source in &self.device_sources {
+                source.note_shares(counter_index, &divided.shares, known);
+            }
         }
     }
 
@@ -165,10 +215,26 @@ impl Learning {
                     histories.push(*tick, times, beside_busy, || self.witnesses.misses_of_set(set));
                 }
             }
+            self.add_device_bytes(*tick, tracks);
             for track in tracks.iter_mut().filter(|track| track.learns) {
                 if let Some(Some(histories)) = self.histories.get(track.set) {
                     track.learn_tick(*tick, histories);
                 }
+            }
+        }
+    }
+
+    /// Adds what devices moved in a tick to the use of each set whose counters count it.
+    fn add_device_bytes(&mut self, tick: u64, tracks: &mut [TrackedCounter]) {
+        for source in &mut self.device_sources {
+            source.take_tick(tick, tracks);
+        }
+        for (set, socket) in &self.device_sets {
+            let sources = self.device_sources.iter();
+            let bytes: Vec<DeviceBytes> =
+                sources.flat_map(|source| source.bytes_of_tick(*socket)).collect();
+            if let Some(Some(histories)) = self.histories.get_mut(*set) {
+                histories.add_device_bytes(tick, &bytes);
             }
         }
     }
@@ -326,4 +392,20 @@ impl Learning {
         }
         self.ports.gather_ticks(tick, tracks, &mut self.histories);
     }
+}
+
+/// The sets of CPUs that counters see which learn and count bytes of devices, with the socket that
+/// these counters have in common.
+fn find_device_sets(plan: &Plan, tracks: &[TrackedCounter]) -> Vec<(usize, SocketOfSet)> {
+    let mut sets: BTreeMap<usize, BTreeSet<SocketOfSet>> = BTreeMap::new();
+    for track in tracks.iter().filter(|track| track.learns) {
+        if DeviceDirections::from_counter(plan, &track.counter).are_any() {
+            sets.entry(track.set).or_default().insert(track.counter.socket);
+        }
+    }
+    let common_socket = |sockets: BTreeSet<SocketOfSet>| {
+        let mut sockets = sockets.into_iter();
+        sockets.next().flatten().filter(|_| sockets.next().is_none())
+    };
+    sets.into_iter().map(|(set, sockets)| (set, common_socket(sockets))).collect()
 }

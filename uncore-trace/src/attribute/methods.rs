@@ -1,6 +1,7 @@
 //! Which method divides which counter.
 
 use super::attribution::Attribution;
+use super::device_bytes::DeviceDirections;
 use super::exact::{ByReadings, ByRequests, ByTime};
 use super::io::IoMethod;
 use super::learner::Effort;
@@ -34,6 +35,7 @@ pub struct Methods {
 impl Methods {
     /// The method for a counter of the plan.
     pub fn make_attribution(self, plan: &Plan, counter: &Counter) -> Box<dyn Attribution> {
+        let devices = DeviceDirections::from_counter(plan, counter);
         match self.method_for(plan, counter) {
             Method::Exact => match counter.exact_by {
                 Some(ExactBy::Time) => Box::new(ByTime),
@@ -50,14 +52,16 @@ impl Methods {
                     Predictor::Misses
                 };
                 let compare = self.choice == MethodChoice::Auto;
-                Box::new(ByWitness::new(predictor, plan.tick_ns, self.effort, compare))
+                let method = ByWitness::new(predictor, plan.tick_ns, self.effort, compare);
+                Box::new(method.using_devices(devices))
             }
             Method::Regression if counter.is_port() => {
                 let method = Regression::new(Predictor::Time, plan.tick_ns, self.effort);
                 Box::new(method.keeping_divided_counts())
             }
             Method::Regression => {
-                Box::new(Regression::new(Predictor::Time, plan.tick_ns, self.effort))
+                let method = Regression::new(Predictor::Time, plan.tick_ns, self.effort);
+                Box::new(method.using_devices(devices))
             }
             Method::Residency | Method::Monitor | Method::Held | Method::None => {
                 Box::new(Residency)

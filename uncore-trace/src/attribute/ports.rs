@@ -140,7 +140,7 @@ impl Ports {
                     };
                     is_complete &= owner_amounts.is_some();
                     for (owner, value) in owner_amounts.iter().flatten() {
-                        let source = TrafficSource { owner: *owner, is_far: *is_far };
+                        let source = TrafficSource::from_cpus(*owner, *is_far);
                         *bytes_by_source.entry(source).or_default() += value * port.bytes;
                     }
                 }

@@ -27,6 +27,8 @@
 //! - `e^2 (1 - p) / p`, with `e` what owners may have caused of the baseline of a minute, as a part
 //!   of the counts ([`crate::schema::fabric::part_of_somebody`]): the probability that an owner
 //!   caused it is its part;
+//! - for what a device moves, the variance that the confidence of an owner's share in the device's
+//!   own counter says; for what requests move, the variance of the memory in which their bytes are;
 //! - what the residuals of the ticks say against the model
 //!   ([`super::learner::MisfitVariances`]): the variance of a change that all rates have in common,
 //!   times `(1 - p)^2` with the part `p` of the owner's group, whose processes change alike; the
@@ -47,13 +49,15 @@
 //! of all columns of the cgroup, so that errors between processes cancel, that of the baseline, that
 //! of late bytes, and [`LASTING_VARIANCE`].
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 use super::attribution::{Attribution, CountedWindow};
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
+use super::device_bytes::DeviceDirections;
 use super::history::{Histories, History};
-use super::learner::{DividedCount, Effort, Learner, Variance};
+use super::learner::{DividedCount, Effort, FAR_LOG_SD, Learner, Variance};
 use super::method::Method;
 use super::misfit::Misfit;
 use super::port_confidence::PortConfidence;
@@ -61,6 +65,7 @@ use super::predictor::Predictor;
 use super::residency::{add_residency, residency_shares};
 use super::share::{Share, add_unattributed, confident_value};
 use super::sibling_cost::ContrastSums;
+use super::traffic_source::TrafficSource;
 use super::window_parts::{OwnerPart, WindowParts};
 use crate::entries::{Owner, Relief};
 
@@ -103,6 +108,14 @@ const SHARED_FACTOR: f64 = 0.7;
 /// Shares below this fraction of the count are treated as if they had this fraction.
 const MIN_FRACTION: f64 = 0.01;
 
+/// The variance of the part of an owner's bytes that is in the memory of its own socket, or with
+/// `is_far` in that of another one, relative to what is expected. It is that of the rates on far
+/// CPUs: a twentieth, within a factor of 6. So up to 0.3 are in another memory, and the part in the
+/// own one is less by a quarter.
+const fn placement_variance(is_far: bool) -> f64 {
+    if is_far { FAR_LOG_SD * FAR_LOG_SD } else { 0.25 * 0.25 }
+}
+
 /// The variance of the relative error of all shares if the part `unattributed` of the count is the
 /// baseline, and nothing says how much of it owners caused: of 0 to all of it, so the owners' shares
 /// are too small by up to `u / (1 - u)`, half of which is taken for the standard deviation.
@@ -128,6 +141,12 @@ impl Regression {
             learner: Learner::new(predictor, tick_ns, effort),
             window_parts: WindowParts::default(),
         }
+    }
+
+    /// Learns from bytes of devices in these directions, too.
+    pub(super) fn using_devices(mut self, devices: DeviceDirections) -> Self {
+        self.learner.use_devices(devices);
+        self
     }
 
     /// Keeps the division of each tick's count.
@@ -261,6 +280,9 @@ struct ShareVariances {
     group_rates: f64,
     /// Uncertainty of the use of its group over a longer time.
     lasting: f64,
+    /// Whose bytes a device moved: in a window, and over a longer time.
+    device_owner: f64,
+    lasting_device_owner: f64,
 }
 
 impl ShareVariances {
@@ -272,6 +294,9 @@ impl ShareVariances {
         port_confidence: Option<&PortConfidence>,
     ) -> Self {
         let OwnerPart { source, amount, edge_fraction: edge, .. } = *owner_part;
+        if source.device.is_some() {
+            return self;
+        }
         match history.predictor() {
             Predictor::Time => {
                 let edges = history.edge_ticks();
@@ -300,7 +325,8 @@ impl ShareVariances {
             + self.edge
             + self.whole_count
             + self.baseline
-            + self.misfit;
+            + self.misfit
+            + self.device_owner;
         CALIBRATION * within_tenth(variance)
     }
 
@@ -311,8 +337,93 @@ impl ShareVariances {
                 + self.lasting
                 + self.baseline
                 + self.lasting_misfit
+                + self.lasting_device_owner
                 + LASTING_VARIANCE,
         )
+    }
+}
+
+/// The sum of two shares of an owner. The sure one does not make the other one sure: whatever the
+/// correlation of their errors, the standard deviation of the sum is at most the sum of both.
+fn add_correlated(share: &Share, addend: &Share, total: f64) -> Share {
+    let value = share.value + addend.value;
+    if value <= 0.0 {
+        return *share;
+    }
+    let standard_deviation = |summand: &Share, confidence: f32| {
+        if summand.value <= 0.0 {
+            return 0.0;
+        }
+        // It may be the whole count, and not more.
+        let largest_error = ((total - summand.value) / value).max(0.0);
+        (summand.value / value * variance_of(f64::from(confidence)).sqrt()).min(largest_error)
+    };
+    let combine = |first: f32, second: f32| {
+        let sum = standard_deviation(share, first) + standard_deviation(addend, second);
+        within_tenth(sum * sum) as f32
+    };
+    Share {
+        value,
+        confidence: combine(share.confidence, addend.confidence),
+        lasting: combine(share.lasting, addend.lasting),
+        ..*share
+    }
+}
+
+impl ShareVariances {
+    /// Adds the uncertainty of where an owner's bytes of a device are: the rate is that of all owners.
+    fn with_placement(self, source: TrafficSource) -> Self {
+        if source.device.is_none() {
+            return self;
+        }
+        let placement = placement_variance(source.is_far);
+        Self { device_owner: placement, lasting_device_owner: placement, ..self }
+    }
+
+    /// The shares of the owners of a device's part `value` of the count, which have these shares of
+    /// what the device moved. What is left is unattributed there, too.
+    fn share_by_owners(self, value: f64, running: f32, owners: &[Share]) -> Vec<Share> {
+        let moved: f64 = owners.iter().map(|owner_share| owner_share.value).sum();
+        let owner_part = |owner_share: &Share| {
+            let uncertain = Self {
+                device_owner: variance_of(f64::from(owner_share.confidence)),
+                lasting_device_owner: variance_of(f64::from(owner_share.lasting)),
+                ..self
+            };
+            Share {
+                lasting: uncertain.lasting() as f32 * running,
+                ..Share::new(
+                    owner_share.owner,
+                    value * owner_share.value / moved,
+                    uncertain.confidence() as f32 * running,
+                )
+            }
+        };
+        let is_known = |owner_share: &&Share| {
+            owner_share.value > 0.0 && owner_share.owner != Owner::Unattributed
+        };
+        owners.iter().filter(is_known).map(owner_part).collect()
+    }
+}
+
+/// Adds shares of devices to those of the same owners in a count of `total`.
+fn add_by_owner(shares: &mut Vec<Share>, added_shares: Vec<Share>, total: f64) {
+    if added_shares.is_empty() {
+        return;
+    }
+    let mut indexes: HashMap<Owner, usize> =
+        shares.iter().enumerate().map(|(index, share)| (share.owner, index)).collect();
+    for added in added_shares {
+        match indexes.entry(added.owner) {
+            Entry::Occupied(known) => {
+                let share = shares.get_mut(*known.get()).into_iter();
+                share.for_each(|share| *share = add_correlated(share, &added, total));
+            }
+            Entry::Vacant(unknown) => {
+                unknown.insert(shares.len());
+                shares.push(added);
+            }
+        }
     }
 }
 
@@ -350,7 +461,10 @@ impl Regression {
                     owner_part.value / value;
             }
         }
+        let device_shares =
+            window.histories.and_then(|histories| histories.device_shares.get(&window.end_tick));
         let mut shares: Vec<Share> = Vec::with_capacity(window_parts.owners.len() + 1);
+        let mut shares_by_devices: Vec<Share> = Vec::new();
         for owner_part in &window_parts.owners {
             let (owner, fraction) = (owner_part.source.owner, owner_part.value / value);
             if fraction <= 0.0 || !fraction.is_finite() || owner == Owner::Unattributed {
@@ -380,10 +494,20 @@ impl Regression {
                 ..ShareVariances::default()
             };
             let uncertain = uncertain.with_use_error(history, owner_part, port_confidence);
+            if let Some(traffic) = owner_part.source.device
+                && owner == Owner::Device
+                && let Some(owners) = device_shares.and_then(|known| known.shares_of(traffic))
+            {
+                let value = total * fraction;
+                shares_by_devices.extend(uncertain.share_by_owners(value, window.running, owners));
+                continue;
+            }
+            let uncertain = uncertain.with_placement(owner_part.source);
             let mut confidence = uncertain.confidence();
             let mut lasting = uncertain.lasting();
             // Among owners that share a column, this is residency again.
-            if owner_part.column_fraction < 0.999 {
+            let is_of_device = owner_part.source.device.is_some();
+            if owner_part.column_fraction < 0.999 && !is_of_device {
                 confidence *= SHARED_FACTOR * owner_part.column_fraction;
                 if columns::is_shared_slot(owner_part.slot) {
                     lasting *= SHARED_FACTOR * owner_part.column_fraction;
@@ -394,10 +518,12 @@ impl Regression {
                 ..Share::new(owner, total * fraction, confidence as f32 * window.running)
             };
             match shares.last_mut() {
+                _ if is_of_device => shares_by_devices.push(share),
                 Some(previous) if previous.owner == owner => previous.add_share(&share),
                 _ => shares.push(share),
             }
         }
+        add_by_owner(&mut shares, shares_by_devices, window.total);
         if unknown > 0.0 {
             add_residency(&mut shares, window.total - total, window);
         }
@@ -419,7 +545,7 @@ mod tests {
     /// begins at tick `begin` and moves three times as much per time as the first. Windows do not
     /// wait.
     fn parts(begin: u64) -> (Vec<f64>, Method) {
-        let near = |number| TrafficSource { owner: Owner::Irq(number), is_far: false };
+        let near = |number| TrafficSource::from_cpus(Owner::Irq(number), false);
         let mut random = SplitMix(7);
         let mut histories = Histories::new(TICK_NS, false);
         let mut method = Regression::new(Predictor::Time, TICK_NS, Effort::Live);
@@ -504,5 +630,38 @@ mod tests {
         // A quarter: the owners' shares may be a third too small.
         assert!((0.4..0.6).contains(&confidence(0.25)), "{}", confidence(0.25));
         assert!(confidence(1.0) < 1e-9 && confidence(1.5) < 1e-9);
+    }
+
+    #[test]
+    fn a_sure_part_does_not_make_an_unsure_one_sure() {
+        let owner = Owner::Irq(1);
+        let sum = |value: f64, confidence: f32| {
+            let device = Share::new(owner, 80.0, 0.9);
+            add_correlated(&device, &Share::new(owner, value, confidence), 1000.0)
+        };
+        // Twenty that may as well be ten or forty.
+        let unsure = sum(20.0, 0.1);
+        assert!((0.1..0.5).contains(&unsure.confidence), "{unsure:?}");
+        assert!((unsure.value - 100.0).abs() < 1e-9 && unsure.lasting < 0.5, "{unsure:?}");
+        // What is as sure leaves the sum as sure, and what is next to nothing changes nothing.
+        assert!((sum(80.0, 0.9).confidence - 0.9).abs() < 0.01);
+        assert!((sum(0.01, 0.1).confidence - 0.9).abs() < 0.01);
+        assert!((sum(0.0, 0.0).confidence - 0.9).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_counter_of_a_device_says_whose_its_bytes_are_and_how_sure() {
+        let (first, second) = (Owner::Irq(1), Owner::Irq(2));
+        let owners = [
+            Share::new(first, 30.0, 0.9),
+            Share::new(second, 60.0, 0.1),
+            Share::new(Owner::Unattributed, 10.0, 0.0),
+        ];
+        let shares = ShareVariances::default().share_by_owners(1000.0, 0.5, &owners);
+        let values: Vec<_> = shares.iter().map(|share| (share.owner, share.value)).collect();
+        assert_eq!(values, [(first, 300.0), (second, 600.0)]);
+        let confidence = |index: usize| f64::from(shares[index].confidence);
+        assert!((confidence(0) - 0.5 * CALIBRATION * 0.9).abs() < 1e-6, "{shares:?}");
+        assert!((confidence(1) - 0.5 * CALIBRATION * 0.1).abs() < 1e-6, "{shares:?}");
     }
 }

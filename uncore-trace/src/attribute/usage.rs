@@ -187,7 +187,7 @@ impl CpuUsage {
             let Some(tick) = tick else { continue };
             let Some(is_far) = set.is_far(cpu) else { continue };
             for &(owner, ns) in use_by_owner {
-                tick.entry(TrafficSource { owner, is_far }).or_default().all += ns;
+                tick.entry(TrafficSource::from_cpus(owner, is_far)).or_default().all += ns;
             }
         }
     }
@@ -222,7 +222,7 @@ impl CpuUsage {
             for (tick, is_far) in self.tick.iter_mut().zip(&thread.is_far) {
                 let (Some(tick), Some(is_far)) = (tick, *is_far) else { continue };
                 for &(owner, ns) in &thread.busy_by_owner {
-                    tick.entry(TrafficSource { owner, is_far }).or_default().beside_busy +=
+                    tick.entry(TrafficSource::from_cpus(owner, is_far)).or_default().beside_busy +=
                         (ns as f64 * fraction) as u64;
                 }
             }
@@ -282,8 +282,8 @@ mod tests {
         // The sibling of CPU 0 is idle in the next tick.
         usage.add_use(0, &[(Owner::Irq(1), 1000)]);
         usage.end_tick(2);
-        let source = |number| TrafficSource { owner: Owner::Irq(number), is_far: false };
-        let idle = TrafficSource { owner: Owner::Idle, is_far: false };
+        let source = |number| TrafficSource::from_cpus(Owner::Irq(number), false);
+        let idle = TrafficSource::from_cpus(Owner::Idle, false);
         let ticks = usage.take_ticks();
         assert_eq!(ticks[0].times, [vec![(source(1), 2000), (source(2), 250), (idle, 750)]]);
         assert_eq!(ticks[0].beside_busy, [[250, 250, 0]]);
@@ -299,7 +299,7 @@ mod tests {
             usage.add_use(cpu, &[(Owner::Irq(1), 100), (Owner::Idle, 300)]);
         }
         usage.end_tick(1);
-        let source = |owner, is_far| TrafficSource { owner, is_far };
+        let source = TrafficSource::from_cpus;
         let by_source = [vec![
             (source(Owner::Irq(1), false), 200),
             (source(Owner::Irq(1), true), 100),

@@ -200,7 +200,7 @@ mod tests {
             let times: Vec<_> = (0..OWNERS)
                 .map(|at| {
                     let ns = if runs[at] { random.next_below(1 << 20) as u64 } else { 0 };
-                    (super::TrafficSource { owner: Owner::Irq(at as u32), is_far: false }, ns)
+                    (super::TrafficSource::from_cpus(Owner::Irq(at as u32), false), ns)
                 })
                 .collect();
             let moved = |(at, (_, ns)): (usize, &(_, u64))| (at + 1) as f64 * *ns as f64;

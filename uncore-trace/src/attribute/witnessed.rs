@@ -18,6 +18,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::attribution::{Attribution, CountedWindow};
+use super::device_bytes::DeviceDirections;
 use super::history::{Histories, History};
 use super::learner::Effort;
 use super::method::Method;
@@ -82,6 +83,15 @@ impl ByWitness {
             counts: VecDeque::new(),
             carried: 0.0,
             seen_use: SeenUse::default(),
+        }
+    }
+
+    /// Learns from bytes of devices in these directions, too.
+    pub(super) fn using_devices(self, devices: DeviceDirections) -> Self {
+        Self {
+            timed: self.timed.using_devices(devices),
+            witnessed: self.witnessed.using_devices(devices),
+            ..self
         }
     }
 
@@ -263,7 +273,7 @@ mod tests {
                 }
             }
             total += if tick > TICKS - 10 { count } else { 0.0 };
-            let near = |at: usize| TrafficSource { owner: Owner::Irq(at as u32), is_far: false };
+            let near = |at: usize| TrafficSource::from_cpus(Owner::Irq(at as u32), false);
             let times = [(near(0), runs[0] * TICK_NS), (near(1), runs[1] * TICK_NS)];
             let told = if unknown(tick) {
                 Vec::new()

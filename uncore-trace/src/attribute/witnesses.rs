@@ -59,7 +59,7 @@ impl Witnesses {
             };
             let is_far = set.is_far(cpu).unwrap_or(false);
             for &(owner, count) in missed {
-                *sum.entry(TrafficSource { owner, is_far }).or_default() += count;
+                *sum.entry(TrafficSource::from_cpus(owner, is_far)).or_default() += count;
             }
         }
         (sum.into_iter().collect(), is_complete)

@@ -11,6 +11,8 @@ use crate::plan::IoDirection;
 pub struct DeviceTransfer {
     /// Name of the device.
     pub device: Rc<str>,
+    /// Whether it is on PCI, so that it moves bytes to and from memory itself. Sums do not say it.
+    pub is_on_pci: bool,
     /// Read or written.
     pub direction: IoDirection,
     /// The owner: [`Owner::Device`] for received data that no process read, [`Owner::Unattributed`]
@@ -40,6 +42,7 @@ impl MovedSum {
         let sum = std::mem::take(&mut self.0).into_iter();
         let moved = sum.map(|((device, direction, owner), (bytes, requests))| DeviceTransfer {
             device,
+            is_on_pci: false,
             direction,
             owner,
             bytes,

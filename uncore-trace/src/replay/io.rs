@@ -15,9 +15,10 @@ use crate::plan::IoDirection;
 use crate::schema::{columns, io};
 use crate::tables::reader::Recording;
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "mono_ns",
     "device",
+    "bdf",
     "direction",
     "owner",
     "pid",
@@ -40,6 +41,7 @@ pub(super) struct StoredIo {
 struct IoRow {
     tick_end_ns: u64,
     device: String,
+    is_on_pci: bool,
     direction: IoDirection,
     owner: Owner,
     bytes: u64,
@@ -60,10 +62,11 @@ impl StoredIo {
             return Ok(());
         };
         while let Some(row) = rows.next_if(|row| row.tick_end_ns <= tick_end_ns)? {
-            let IoRow { device, direction, owner, bytes, requests, .. } = row;
+            let IoRow { device, is_on_pci, direction, owner, bytes, requests, .. } = row;
             let device = self.devices.entry(device).or_insert_with_key(|name| name.as_str().into());
             log.log_entry(LogEntry::Moved(&DeviceTransfer {
                 device: Rc::clone(device),
+                is_on_pci,
                 direction,
                 owner,
                 bytes,
@@ -79,12 +82,14 @@ fn decode_io(batch: &RecordBatch) -> Result<Vec<IoRow>> {
     let owners = OwnerColumns::from_batch("io", batch, "comm", "cgroup_id")?;
     let (device, direction) =
         (columns::word_column(batch, "device")?, columns::word_column(batch, "direction")?);
+    let functions = columns::word_column(batch, "bdf")?;
     let (bytes, requests) =
         (columns::bits_column(batch, "bytes")?, columns::bits_column(batch, "requests")?);
     let row = |row| {
         Ok(IoRow {
             tick_end_ns: tick_ends.value(row) as u64,
             device: device.get(row).unwrap_or_default().to_owned(),
+            is_on_pci: functions.get(row).is_some(),
             direction: match direction.get(row) {
                 Some(word) if word == IoDirection::Write.direction_name() => IoDirection::Write,
                 _ => IoDirection::Read,

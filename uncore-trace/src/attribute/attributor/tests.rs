@@ -1,3 +1,4 @@
+mod devices;
 mod long;
 
 use std::collections::BTreeMap;

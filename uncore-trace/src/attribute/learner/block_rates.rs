@@ -34,10 +34,13 @@ impl Stage {
     fn min_prior_sd(&self, predictor: Predictor) -> f64 {
         match predictor {
             Predictor::Time => self.min_time_prior_sd,
-            Predictor::Misses | Predictor::Ports => 0.4 * self.min_time_prior_sd,
+            Predictor::Misses | Predictor::Ports => WITNESS_SD_RATIO * self.min_time_prior_sd,
         }
     }
 }
+
+/// Prior standard deviation of a rate per miss or byte, relative to that of a rate per CPU time.
+const WITNESS_SD_RATIO: f64 = 0.4;
 
 /// The stages. Weights fall by `exp(-d / 1 s)` and `exp(-d / 125 ms)`. All constants are those with
 /// the smallest errors on drawn machines of 8 to 144 CPUs.
@@ -65,6 +68,10 @@ const PRIOR_SD_GAIN: f64 = 0.1;
 
 /// The prior is learnt from a block if its counts have information on so many rates.
 const MIN_INFORMATION: f64 = 0.3;
+
+/// Prior standard deviation of the rate of a device's bytes, relative to that of an owner's CPU time:
+/// as for other counted bytes ([`Stage::min_prior_sd`]).
+const DEVICE_SD_RATIO: f64 = WITNESS_SD_RATIO;
 
 /// Least rate in a block, relative to the learnt rate.
 const MIN_RATE_RATIO: f64 = 0.15;
@@ -167,9 +174,10 @@ impl BlockRates {
         prior_scales: &PriorScales,
     ) -> Self {
         let rates = solution.rates.clone();
-        let momentary = prior_scales.variance();
-        let variance =
-            relative_variances(number, solution, &rates, &vec![momentary; rates.len()], history);
+        let momentary = (0..rates.len())
+            .map(|slot| prior_scales.variance() * slot_sd_ratio(history, slot).powi(2));
+        let momentary: Vec<f64> = momentary.collect();
+        let variance = relative_variances(number, solution, &rates, &momentary, history);
         // No block follows it whose slow rates are the same.
         Self { number, long_block: (u64::MAX, Vec::new()), rates, variance }
     }
@@ -202,7 +210,8 @@ impl BlockRates {
                     .zip(&block.products)
                     .for_each(|(entry, product)| *entry += weight * product);
             }
-            let problem = CorrectionProblem { gram: &gram, rhs: rhs_of_blocks };
+            let sd_ratios = (0..gram.n).map(|slot| slot_sd_ratio(history, slot)).collect();
+            let problem = CorrectionProblem { gram: &gram, rhs: rhs_of_blocks, sd_ratios };
             let prior_scale = &mut prior_scales.0[stage_index];
             problem.solve_correction(
                 center_rates,
@@ -237,6 +246,7 @@ impl BlockRates {
         let baseline = usize::from(BASELINE);
         let mut groups = group_indexes(solution, history);
         groups.remove(&baseline);
+        groups.retain(|slot, _| !history.columns().is_device_slot(*slot));
         let products = &block.products;
         let product = |first: usize, second: usize| {
             let row = products.row(first.max(second));
@@ -269,6 +279,11 @@ impl BlockRates {
         };
         groups.into_values().filter_map(correction).collect()
     }
+}
+
+/// The prior standard deviation of the rate of a slot in a block, relative to [`PriorScales`].
+fn slot_sd_ratio(history: &History, slot: usize) -> f64 {
+    if history.columns().is_device_slot(slot) { DEVICE_SD_RATIO } else { 1.0 }
 }
 
 /// The indexes of active slots, by the slot of their group. The baseline is a group.
@@ -344,6 +359,8 @@ fn relative_variances(
 struct CorrectionProblem<'a> {
     gram: &'a SquareMatrix,
     rhs: Vec<f64>,
+    /// By slot, [`slot_sd_ratio`].
+    sd_ratios: Vec<f64>,
 }
 
 impl CorrectionProblem<'_> {
@@ -363,13 +380,15 @@ impl CorrectionProblem<'_> {
         let largest_square = (0..n)
             .map(|slot| {
                 f64::from(self.gram.data[slot * n + slot])
-                    * (*prior_scale * rate_of_slot(slot)).powi(2)
+                    * (*prior_scale * self.sd_ratios[slot] * rate_of_slot(slot)).powi(2)
             })
             .fold(0.0, f64::max);
         let unit = (stage.autocorrelation_factor * tick_variance)
             .max(largest_square / MAX_INFORMATION)
             .sqrt();
-        let scale: Vec<f64> = (0..n).map(|slot| *prior_scale * rate_of_slot(slot) / unit).collect();
+        let prior_sds: Vec<f64> = self.sd_ratios.iter().map(|ratio| *prior_scale * ratio).collect();
+        let scale: Vec<f64> =
+            (0..n).map(|slot| prior_sds[slot] * rate_of_slot(slot) / unit).collect();
         let rates: Vec<f32> = (0..n).map(|slot| rate_of_slot(slot) as f32).collect();
         let expected = self.gram.multiply_vector(&rates).into_iter().map(f64::from);
         let rhs_and_expected = self.rhs.iter().zip(expected).zip(&scale);
@@ -396,11 +415,11 @@ impl CorrectionProblem<'_> {
             diagonal.iter().map(|diagonal_entry| diagonal_entry.recip()).collect();
         let corrected = (0..n).map(|slot| {
             let min_rate = MIN_RATE_RATIO * learnt_rates.get(slot).copied().unwrap_or(0.0);
-            (rate_of_slot(slot) * (1.0 + *prior_scale * correction[slot])).max(min_rate)
+            (rate_of_slot(slot) * (1.0 + prior_sds[slot] * correction[slot])).max(min_rate)
         });
         let (corrected_rates, relative_variance) = (
             corrected.collect(),
-            variance.iter().map(|entry| entry * *prior_scale * *prior_scale).collect(),
+            variance.iter().zip(&prior_sds).map(|(entry, sd)| entry * sd * sd).collect(),
         );
         let (mut squares, mut information) = (0.0, 0.0);
         for (correction_of_rate, variance) in correction.iter().zip(&variance) {

@@ -25,6 +25,7 @@ impl DividedCount {
         let entries = || {
             (observation.after_tick + 1..=observation.last_tick)
                 .flat_map(|tick| history.tick_entries(tick))
+                .filter(|entry| !history.columns().is_device_slot(usize::from(entry.slot)))
         };
         let total_use: f64 = entries().map(|entry| f64::from(entry.amount)).sum();
         let entry_amount = |entry: &UseEntry| {

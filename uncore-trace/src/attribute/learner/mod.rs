@@ -39,8 +39,10 @@ pub(super) use self::contributions::{Contributions, DividedCount};
 use self::fit::ModelFit;
 use self::limit::LinkLimit;
 use self::observation::Observation;
+pub(super) use self::posterior::FAR_LOG_SD;
 use self::posterior::RateSolution;
 use super::columns::BASELINE;
+use super::device_bytes::DeviceDirections;
 use super::history::History;
 use super::misfit::Misfit;
 use super::predictor::Predictor;
@@ -158,6 +160,8 @@ impl Noise {
 pub(super) struct Learner {
     predictor: Predictor,
     effort: Effort,
+    /// The devices whose bytes it counts.
+    devices: DeviceDirections,
     /// Longest count that is learnt from, in ticks.
     max_count_ticks: u64,
     /// [`SOLVE_INTERVAL_NS`] in ticks.
@@ -212,6 +216,7 @@ impl Learner {
         Self {
             predictor,
             effort,
+            devices: DeviceDirections::default(),
             max_count_ticks: (LONGEST_NS / tick_ns).max(LONGEST_TICKS),
             solve_interval_ticks: (SOLVE_INTERVAL_NS / tick_ns).max(1),
             misfits_after_ticks: MISFITS_AFTER_NS / tick_ns,
@@ -258,6 +263,11 @@ impl Learner {
         let observation = Observation { after_tick: begin_tick, last_tick: tick, count, restarts };
         self.undivided.push_back(observation);
         self.unlearnt.push_back(observation);
+    }
+
+    /// Learns from bytes of devices in these directions, too.
+    pub(super) const fn use_devices(&mut self, devices: DeviceDirections) {
+        self.devices = devices;
     }
 
     /// Sets what is left out from now on.
@@ -381,9 +391,17 @@ impl Learner {
         for slot in new_slots {
             let rate_of_slot =
                 |parent_slot: u16| rates.get(usize::from(parent_slot)).copied().unwrap_or(0.0);
-            let initial_rate = columns
-                .previous_slot(slot, |parent| rate_of_slot(parent) > 0.0)
-                .map_or(0.0, rate_of_slot);
+            let column_and_device =
+                columns.get(slot).and_then(|column| Some((column, column.device()?)));
+            let initial_rate = match column_and_device {
+                Some((column, traffic)) if self.devices.contain(traffic.direction) => {
+                    posterior::expected_device_rate(column)
+                }
+                Some(_) => 0.0,
+                None => columns
+                    .previous_slot(slot, |parent| rate_of_slot(parent) > 0.0)
+                    .map_or(0.0, rate_of_slot),
+            };
             rates.get_mut(slot).into_iter().for_each(|rate| *rate = initial_rate);
         }
     }
@@ -441,6 +459,7 @@ impl Learner {
             history.columns(),
             self.predictor,
             &self.solution,
+            self.devices,
             solve_limits,
         );
         if let Some(solution) = new_solution {

@@ -5,7 +5,9 @@
 //! its rate on near ones. The maximum is found by Newton's method for the logarithms of the rates,
 //! so they stay positive. The variance of the errors at each time scale weighs its sums.
 
-use super::super::columns::{ColumnKind, RateColumns};
+use super::super::columns::{ColumnKind, RateColumn, RateColumns};
+use super::super::device_bytes::DeviceDirections;
+use super::super::history::DEVICE_UNIT;
 use super::super::predictor::Predictor;
 use super::super::solve::{CholeskyFactor, SquareMatrix, conjugate_gradient};
 use super::super::sums::{CountSums, DesignSums, SCALES};
@@ -15,6 +17,14 @@ use crate::schema::fabric::{BASELINE_LOG_SD, BASELINE_MEDIAN};
 /// Expected rate of a far owner relative to a near one. Linux allocates a task's memory on its own
 /// node (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2).
 const FAR: f64 = 0.05;
+
+/// Prior standard deviation of the logarithm of the bytes that a counter counts for each byte of a
+/// device, of which one is expected. A cache that takes what a device writes (`DDIO`) and reads of
+/// lines that are written in part make it a half or two.
+const DEVICE_LOG_SD: f64 = std::f64::consts::LN_2;
+
+/// Prior standard deviation of the logarithm of a rate on far CPUs, or in another memory.
+pub(in super::super) const FAR_LOG_SD: f64 = 1.8;
 
 /// Least variance of the errors of a scale, as a part of that of the shortest.
 const MIN_ERROR_RATIO: f64 = 0.3;
@@ -50,8 +60,15 @@ fn prior_sd(predictor: Predictor, kind: ColumnKind) -> f64 {
         (Predictor::Misses, ColumnKind::Process) => 0.3,
         (Predictor::Ports, ColumnKind::Group) => 0.2,
         (Predictor::Ports, ColumnKind::Process) => 0.1,
-        (_, ColumnKind::Far) => 1.8,
+        (_, ColumnKind::Far) => FAR_LOG_SD,
+        (_, ColumnKind::Device) => DEVICE_LOG_SD,
     }
+}
+
+/// The expected rate of a column of a device whose rate is not expected around that of another
+/// column: one byte a byte.
+pub(super) fn expected_device_rate(column: &RateColumn) -> f64 {
+    if column.is_far() { FAR * DEVICE_UNIT } else { DEVICE_UNIT }
 }
 
 /// The prior of a log rate.
@@ -61,6 +78,8 @@ struct RatePrior {
     parent: Option<usize>,
     /// Prior mean of the log rate, relative to the parent's, or to the mean of all leading rates.
     offset: f64,
+    /// Prior mean of the log rate, if it depends on no other rate.
+    own_mean: Option<f64>,
     /// Prior precision: one over the prior variance.
     precision: f64,
     /// Whether the log rate counts for the mean of all leading rates.
@@ -113,7 +132,6 @@ struct RatePosterior<'a> {
     counts: &'a CountSums,
     active_slots: &'a [usize],
     priors: Vec<RatePrior>,
-    baseline_prior_mean: f64,
     /// By scale: whether a column's use varies enough. Misses are read some time before or after
     /// counts, so those of a tick may be in the next one: the shortest scale tells nothing of them.
     is_informative: [Vec<bool>; SCALES],
@@ -127,14 +145,19 @@ pub(super) fn solve_rates(
     columns: &RateColumns,
     predictor: Predictor,
     previous: &RateSolution,
+    devices: DeviceDirections,
     (max_steps, keeps_covariance): (usize, bool),
 ) -> Option<RateSolution> {
     let mean = counts.sum / sums.ticks;
     if mean <= 0.0 || !mean.is_finite() {
         return None;
     }
-    let active_slots: Vec<usize> =
-        (0..columns.len()).filter(|slot| columns.get(*slot).is_some()).collect();
+    let is_active = |slot: &usize| {
+        columns.get(*slot).is_some_and(|column| {
+            column.device().is_none_or(|traffic| devices.contain(traffic.direction))
+        })
+    };
+    let active_slots: Vec<usize> = (0..columns.len()).filter(is_active).collect();
     let posterior = RatePosterior::new(sums, counts, columns, predictor, &active_slots);
     let mut log_rates = posterior.initial_log_rates(previous, mean);
     let (mut residual_variances, mut equations) = ([0.0; SCALES], NormalEquations::default());
@@ -214,14 +237,23 @@ impl<'a> RatePosterior<'a> {
         active_slots: &'a [usize],
     ) -> Self {
         let index = |slot: u16| active_slots.binary_search(&usize::from(slot)).ok();
+        let baseline_mean = (BASELINE_MEDIAN * counts.sum / sums.ticks).ln();
         let priors = active_slots.iter().filter_map(|slot| columns.get(*slot)).map(|column| {
             let parent = column.parent.and_then(index);
             let sd = prior_sd(predictor, column.kind);
+            let own_mean = match column.kind {
+                ColumnKind::Baseline => Some(baseline_mean),
+                _ if column.device().is_some() && parent.is_none() => {
+                    Some(expected_device_rate(column).ln())
+                }
+                _ => None,
+            };
             RatePrior {
                 parent,
                 offset: if column.kind == ColumnKind::Far { FAR.ln() } else { 0.0 },
+                own_mean,
                 precision: 1.0 / (sd * sd),
-                is_leading: column.kind != ColumnKind::Baseline
+                is_leading: own_mean.is_none()
                     && column.kind != ColumnKind::Far
                     && parent.is_none(),
             }
@@ -232,6 +264,7 @@ impl<'a> RatePosterior<'a> {
                 .iter()
                 .map(|slot| {
                     let edge_variance = match predictor {
+                        _ if columns.is_device_slot(*slot) => 0.0,
                         Predictor::Time => {
                             EDGE_TICKS * EDGE_TICKS * value_at(&sums.total_use, *slot) / sums.ticks
                         }
@@ -245,15 +278,7 @@ impl<'a> RatePosterior<'a> {
                 })
                 .collect()
         });
-        let baseline_prior_mean = (BASELINE_MEDIAN * counts.sum / sums.ticks).ln();
-        Self {
-            sums,
-            counts,
-            active_slots,
-            priors: priors.collect(),
-            baseline_prior_mean,
-            is_informative,
-        }
+        Self { sums, counts, active_slots, priors: priors.collect(), is_informative }
     }
 
     fn total_use(&self, index: usize) -> f64 {
@@ -267,7 +292,9 @@ impl<'a> RatePosterior<'a> {
         let leading_use: f64 = (1..n).filter(is_leading).map(|index| self.total_use(index)).sum();
         let mean_log_rate = (mean * self.sums.ticks / leading_use.max(1e-9 * self.sums.ticks)).ln();
         let mut log_rates = vec![f64::NAN; n];
-        log_rates[0] = self.baseline_prior_mean;
+        for (log_rate, prior) in log_rates.iter_mut().zip(&self.priors) {
+            *log_rate = prior.own_mean.unwrap_or(f64::NAN);
+        }
         for (log_rate, slot) in log_rates.iter_mut().zip(self.active_slots) {
             if let Some(rate) = previous.rates.get(*slot).filter(|rate| **rate > 0.0) {
                 *log_rate = rate.ln();
@@ -427,11 +454,11 @@ impl<'a> RatePosterior<'a> {
                 / information_sum.max(1e-9);
         let mut gradient = likelihood_gradient.to_vec();
         for index in 0..n {
-            let RatePrior { parent, offset, precision: prior_precision, .. } = self.priors[index];
+            let RatePrior { parent, offset, own_mean, precision: prior_precision, .. } =
+                self.priors[index];
             let prior_mean = match parent {
                 Some(parent) => log_rates[parent] + offset,
-                None if index == 0 => self.baseline_prior_mean,
-                None => leading_mean + offset,
+                None => own_mean.unwrap_or(leading_mean + offset),
             };
             let prior_gradient = (log_rates[index] - prior_mean) * prior_precision;
             gradient[index] += prior_gradient;

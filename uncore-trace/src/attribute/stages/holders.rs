@@ -243,7 +243,7 @@ impl DivisionStage for DeviceHolders {
         for (tick, fractions) in std::mem::take(&mut self.open_ticks) {
             for (held, tick_fractions) in self.counters.iter_mut().zip(fractions) {
                 if let Some(track) = tracks.get_mut(held.counter_index) {
-                    held.claims.add_tick_count(tick_fractions, track.take_tick_count(tick));
+                    held.claims.add_tick_count(tick_fractions, track.tick_count(tick));
                 }
             }
         }

@@ -163,6 +163,7 @@ mod tests {
         let (device, direction) = (Rc::from("sda"), IoDirection::Read);
         take(LogEntry::Moved(&DeviceTransfer {
             device,
+            is_on_pci: true,
             direction,
             owner,
             bytes: 200,

@@ -8,16 +8,18 @@ use proptest::prelude::*;
 
 use super::split_mix::SplitMix;
 use crate::attribute::attribution::{Attribution, CountedWindow};
+use crate::attribute::device_bytes::{BytePlacement, DeviceBytes, DeviceDirections};
 use crate::attribute::history::Histories;
 use crate::attribute::predictor::Predictor;
 use crate::attribute::regression::Regression;
 use crate::attribute::residency::Residency;
 use crate::attribute::schedule::LearnSchedule;
 use crate::attribute::share::Share;
-use crate::attribute::traffic_source::TrafficSource;
+use crate::attribute::traffic_source::{DeviceTraffic, TrafficSource};
 use crate::attribute::witnessed::ByWitness;
 use crate::attribute::{Effort, Method};
 use crate::entries::Owner;
+use crate::plan::IoDirection;
 
 /// Seeds of the mixes.
 const SEEDS: std::ops::RangeInclusive<u64> = 301..=304;
@@ -184,12 +186,15 @@ struct Lagged<M> {
     histories: Histories,
     schedule: LearnSchedule,
     tick: u64,
+    /// What devices move in the next tick.
+    device_bytes: Vec<DeviceBytes>,
 }
 
 impl<M: Attribution> Lagged<M> {
     fn new(method: M, has_misses: bool) -> Self {
         let schedule = LearnSchedule::new(0, TICK_NS, 1000 * TICK_NS);
-        Self { method, histories: Histories::new(TICK_NS, has_misses), schedule, tick: 0 }
+        let histories = Histories::new(TICK_NS, has_misses);
+        Self { method, histories, schedule, tick: 0, device_bytes: Vec::new() }
     }
 
     /// Returns the tick up to which windows can be divided now.
@@ -202,11 +207,12 @@ impl<M: Attribution> Lagged<M> {
     ) -> u64 {
         self.tick += 1;
         let near = |by_owner: &[(Owner, u64)]| {
-            let near = |&(owner, used)| (TrafficSource { owner, is_far: false }, used);
+            let near = |&(owner, used)| (TrafficSource::from_cpus(owner, false), used);
             by_owner.iter().map(near).collect::<Vec<_>>()
         };
         let misses_of_tick = near(misses.unwrap_or_default());
         self.histories.push(self.tick, &near(times), &[], || (misses_of_tick, misses.is_some()));
+        self.histories.add_device_bytes(self.tick, &std::mem::take(&mut self.device_bytes));
         self.method.observe_tick(self.tick, count, &self.histories);
         if !is_last && !self.schedule.is_learn_tick(self.tick) {
             return 0;
@@ -480,6 +486,30 @@ fn divide_three_owners(are_apart: bool) -> Vec<Share> {
     method.divide_window(&window_of(total, &time, ticks)).1
 }
 
+/// Bytes that some of so many devices move for some of so many owners, or for nobody.
+fn draw_device_bytes(
+    random: &mut SplitMix,
+    devices: usize,
+    owners: usize,
+    scale: f64,
+) -> Vec<DeviceBytes> {
+    let device_bytes = |number: usize| DeviceBytes {
+        traffic: DeviceTraffic { number: number as u16, direction: IoDirection::Write },
+        owner: match random.next_below(owners + 2) {
+            0 => Owner::Device,
+            1 => Owner::Unattributed,
+            number => Owner::Irq(number as u32 - 2),
+        },
+        bytes: if random.next_unit() < 0.5 { 0.0 } else { random.next_unit() * scale },
+        placement: if random.next_unit() < 0.5 {
+            BytePlacement::OfOwner
+        } else {
+            BytePlacement::Socket { is_far: true }
+        },
+    };
+    (0..devices).map(device_bytes).collect()
+}
+
 const fn window_of(total: f64, time: &[(Owner, u64)], end_tick: u64) -> CountedWindow<'_> {
     CountedWindow {
         total,
@@ -520,10 +550,11 @@ proptest! {
         missing in 0.0f64..0.5,
         unknown in 0.0f64..0.2,
         compare in any::<bool>(),
+        devices in 0usize..80,
     ) {
         let mut random = SplitMix(seed);
         let method = ByWitness::new(Predictor::Misses, TICK_NS, Effort::Live, compare);
-        let mut method = Lagged::new(method, true);
+        let mut method = Lagged::new(method.using_devices(DeviceDirections::BOTH), true);
         let mut windows = std::collections::VecDeque::new();
         let (mut sums, mut total, mut unread) = (vec![0; owners], 0.0, 0.0);
         let ticks = 1500u64;
@@ -544,6 +575,7 @@ proptest! {
             let count = read.then(|| std::mem::take(&mut unread));
             let misses: Vec<_> = times.iter().map(|(owner_of_misses, ns)| (*owner_of_misses, ns >> (seed % 60))).collect();
             let misses = (random.next_unit() >= unknown).then_some(misses);
+            method.device_bytes = draw_device_bytes(&mut random, devices, owners, scale);
             let divisible_tick = method.next_tick(&times, misses.as_deref(), count, tick == ticks);
             if tick.is_multiple_of(WINDOW as u64) {
                 let time: Vec<_> =
