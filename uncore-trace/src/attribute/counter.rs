@@ -109,10 +109,8 @@ impl TrackedCounter {
         self.known_counts.clear();
         self.series.apply_entries(tick, is_last);
         if let Some(begin) = self.series.take_first_reading() {
-            // Readings count from before a part of a rotated recording.
-            if !self.learns {
-                self.learnt_count.get_or_insert(begin.1);
-            }
+            // Readings count from before a part of a rotated recording, which no tick of it has.
+            self.learnt_count.get_or_insert(begin.1);
             self.window_begin = begin;
         }
         self.has_restarted = self.series.take_restarted();

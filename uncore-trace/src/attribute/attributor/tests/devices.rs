@@ -84,6 +84,16 @@ struct Given {
 /// What each owner is given of the memory's count in the last second, by cgroup or kind, and the true
 /// part of the device's bytes.
 fn divide(known: Known, plan: &Plan, lag_ns: u64) -> (BTreeMap<String, Given>, f64) {
+    divide_from(0, known, plan, lag_ns)
+}
+
+/// The same of counters that have this count when the recording begins.
+fn divide_from(
+    begin_count: u64,
+    known: Known,
+    plan: &Plan,
+    lag_ns: u64,
+) -> (BTreeMap<String, Given>, f64) {
     const TICKS: u64 = 4000;
     let methods = Methods {
         choice: MethodChoice::Auto,
@@ -136,7 +146,8 @@ fn divide(known: Known, plan: &Plan, lag_ns: u64) -> (BTreeMap<String, Given>, f
             }
         }
         for counter in &plan.counters {
-            let value = if counter.id == 0 { memory_bytes } else { device_bytes / 4 };
+            let since_begin = if counter.id == 0 { memory_bytes } else { device_bytes / 4 };
+            let value = begin_count + since_begin;
             take(LogEntry::Reading(CounterReading {
                 tick,
                 time: tick * 1_000_000,
@@ -237,5 +248,16 @@ fn a_counter_that_counts_no_devices_learns_nothing_from_them() {
             let difference = part(&given, owner) - part(&without, owner);
             assert!(difference.abs() < 0.01, "{owner}: {given:?}, {without:?}");
         }
+    }
+}
+
+/// The second part of a recording, and what was cut from a longer one.
+#[test]
+fn what_was_counted_before_the_recording_teaches_nothing() {
+    let plan = plan_of(Known::Held, "in", &["cpu", "device"]);
+    for lag_ns in [0, 1_000_000_000] {
+        let from_zero = divide(Known::Held, &plan, lag_ns);
+        let later = divide_from(1 << 50, Known::Held, &plan, lag_ns);
+        assert_eq!(format!("{later:?}"), format!("{from_zero:?}"));
     }
 }
