@@ -8,7 +8,7 @@ use super::traffic_source::DeviceTraffic;
 use crate::catalog::source::Cause;
 use crate::entries::Owner;
 use crate::plan::{Counter, IoDirection, Plan};
-use crate::schema::link::{Direction, MEMORY};
+use crate::schema::link::{Direction, LinkCounter, MEMORY};
 
 /// In which memory the bytes of a device are expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,28 +58,42 @@ pub(super) struct DeviceDirections {
     reads: bool,
     /// What devices read from memory.
     writes: bool,
+    /// The number of counters of its memory that count each direction: one of a memory channel
+    /// counts so many times less than what a device moves.
+    counter_count: usize,
 }
 
 impl DeviceDirections {
     /// Both.
     #[cfg(test)]
-    pub(super) const BOTH: Self = Self { reads: true, writes: true };
+    pub(super) const BOTH: Self = Self { reads: true, writes: true, counter_count: 1 };
 
-    /// Those of a counter of bytes of which devices cause a part, as it counts them beside those of
-    /// CPUs.
+    /// Those of a counter of a memory's bytes of which devices cause a part, as it counts them
+    /// beside those of CPUs. Other counters, as of links between sockets, see only some of what a
+    /// device moves, and nothing says how much.
     pub(super) fn from_counter(plan: &Plan, counter: &Counter) -> Self {
         if !counter.causes.contains(&Cause::Device) || counter.unit != "bytes" {
             return Self::default();
         }
-        let members = plan.links.iter().filter(|link| link.kind == MEMORY);
-        let member =
-            members.flat_map(|link| &link.counters).find(|member| member.counter == counter.id);
-        match member.map(|member| member.direction) {
-            // Memory is written by what a device is read for.
-            Some(Direction::In) => Self { reads: false, writes: true },
-            Some(Direction::Out) => Self { reads: true, writes: false },
-            Some(Direction::Both) | None => Self { reads: true, writes: true },
+        let is_counter = |member: &&LinkCounter| member.counter == counter.id;
+        let mut memories = plan.links.iter().filter(|link| link.kind == MEMORY);
+        let Some((link, direction)) = memories
+            .find_map(|link| Some((link, link.counters.iter().find(is_counter)?.direction)))
+        else {
+            return Self::default();
+        };
+        let alike = link.counters.iter().filter(|member| member.direction == direction);
+        // Memory is written by what a device is read for.
+        Self {
+            reads: direction != Direction::In,
+            writes: direction != Direction::Out,
+            counter_count: alike.count(),
         }
+    }
+
+    /// The expected bytes of the count for each byte of a device.
+    pub(super) fn expected_ratio(self) -> f64 {
+        1.0 / self.counter_count.max(1) as f64
     }
 
     /// Whether the counter counts bytes in this direction.

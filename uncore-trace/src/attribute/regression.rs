@@ -28,7 +28,8 @@
 //!   of the counts ([`crate::schema::fabric::part_of_somebody`]): the probability that an owner
 //!   caused it is its part;
 //! - for what a device moves, the variance that the confidence of an owner's share in the device's
-//!   own counter says; for what requests move, the variance of the memory in which their bytes are;
+//!   own counter says, and `(1 - p)^2` with its part `p` of the device's bytes, for all of its owners
+//!   have the same rate; for what requests move, the variance of the memory in which their bytes are;
 //! - what the residuals of the ticks say against the model
 //!   ([`super::learner::MisfitVariances`]): the variance of a change that all rates have in common,
 //!   times `(1 - p)^2` with the part `p` of the owner's group, whose processes change alike; the
@@ -354,13 +355,13 @@ fn add_correlated(share: &Share, addend: &Share, total: f64) -> Share {
         if summand.value <= 0.0 {
             return 0.0;
         }
-        // It may be the whole count, and not more.
-        let largest_error = ((total - summand.value) / value).max(0.0);
+        // It is between nothing and the whole count.
+        let largest_error = (total - summand.value).max(summand.value) / value;
         (summand.value / value * variance_of(f64::from(confidence)).sqrt()).min(largest_error)
     };
     let combine = |first: f32, second: f32| {
         let sum = standard_deviation(share, first) + standard_deviation(addend, second);
-        within_tenth(sum * sum) as f32
+        (within_tenth(sum * sum) as f32).min(first.max(second))
     };
     Share {
         value,
@@ -385,9 +386,12 @@ impl ShareVariances {
     fn share_by_owners(self, value: f64, running: f32, owners: &[Share]) -> Vec<Share> {
         let moved: f64 = owners.iter().map(|owner_share| owner_share.value).sum();
         let owner_part = |owner_share: &Share| {
+            // All owners have the rate of the device, though the bytes of some may be in the memory
+            // of another socket.
+            let others = ((1.0 - owner_share.value / moved).max(0.0)).powi(2);
             let uncertain = Self {
-                device_owner: variance_of(f64::from(owner_share.confidence)),
-                lasting_device_owner: variance_of(f64::from(owner_share.lasting)),
+                device_owner: others + variance_of(f64::from(owner_share.confidence)),
+                lasting_device_owner: others + variance_of(f64::from(owner_share.lasting)),
                 ..self
             };
             Share {
@@ -643,6 +647,10 @@ mod tests {
         let unsure = sum(20.0, 0.1);
         assert!((0.1..0.5).contains(&unsure.confidence), "{unsure:?}");
         assert!((unsure.value - 100.0).abs() < 1e-9 && unsure.lasting < 0.5, "{unsure:?}");
+        // Nor does a small part of a large one, which may be less than it is.
+        let large = Share::new(owner, 990.0, 0.24);
+        let with_small = add_correlated(&large, &Share::new(owner, 5.0, 0.1), 1000.0);
+        assert!((0.1..=0.24).contains(&with_small.confidence), "{with_small:?}");
         // What is as sure leaves the sum as sure, and what is next to nothing changes nothing.
         assert!((sum(80.0, 0.9).confidence - 0.9).abs() < 0.01);
         assert!((sum(0.01, 0.1).confidence - 0.9).abs() < 0.01);
@@ -660,8 +668,10 @@ mod tests {
         let shares = ShareVariances::default().share_by_owners(1000.0, 0.5, &owners);
         let values: Vec<_> = shares.iter().map(|share| (share.owner, share.value)).collect();
         assert_eq!(values, [(first, 300.0), (second, 600.0)]);
-        let confidence = |index: usize| f64::from(shares[index].confidence);
-        assert!((confidence(0) - 0.5 * CALIBRATION * 0.9).abs() < 1e-6, "{shares:?}");
-        assert!((confidence(1) - 0.5 * CALIBRATION * 0.1).abs() < 1e-6, "{shares:?}");
+        // The bytes of one of them may be in another memory, unless it has all.
+        assert!(shares.iter().all(|share| share.confidence < 0.1), "{shares:?}");
+        let alone = ShareVariances::default().share_by_owners(1000.0, 0.5, &owners[..1]);
+        let confidence = f64::from(alone[0].confidence);
+        assert!((confidence - 0.5 * CALIBRATION * 0.9).abs() < 1e-6, "{alone:?}");
     }
 }

@@ -11,7 +11,7 @@ use crate::attribute::device_source::{
     DeviceSource, DeviceSourceSetup, SocketOfSet, TrafficNumbers,
 };
 use crate::attribute::traffic_source::DeviceTraffic;
-use crate::entries::DeviceTransfer;
+use crate::entries::{DeviceTransfer, Owner};
 use crate::plan::IoDirection;
 
 /// Most disks and interfaces, in one direction each, that are known.
@@ -68,7 +68,8 @@ impl RequestedBytes {
 
 impl DeviceSource for RequestedBytes {
     fn take_transfer(&mut self, moved: &DeviceTransfer, numbers: &mut TrafficNumbers) {
-        if !moved.is_on_pci {
+        // What nobody has read is known too late: it is logged when it has waited for a reader.
+        if !moved.is_on_pci || moved.owner == Owner::Device {
             return;
         }
         if let Some(traffic) = self.find_traffic(moved, numbers) {

@@ -24,6 +24,30 @@ struct CountedPort {
     traffic: DeviceTraffic,
     /// Its bytes in the last tick that was taken.
     bytes: f64,
+    /// The bytes that were assumed since its last count, and for how many ticks.
+    assumed_bytes: f64,
+    assumed_ticks: u32,
+}
+
+/// A counter without a count for longer than this is taken to count nothing: it takes turns in less.
+const MAX_ASSUMED_TICKS: u32 = 100;
+
+impl CountedPort {
+    /// Takes the bytes that were counted up to the end of a tick. Without a count, as of a counter
+    /// that takes turns or that was read late, the tick has as many bytes as the one before, and the
+    /// next count has the rest. All of them in one tick would say that the bytes came at once.
+    fn take_count(&mut self, counted_bytes: Option<f64>) {
+        if let Some(counted_bytes) = counted_bytes {
+            let rest = counted_bytes - self.assumed_bytes;
+            self.bytes = rest.max(0.0);
+            (self.assumed_bytes, self.assumed_ticks) = ((-rest).max(0.0), 0);
+        } else if self.assumed_ticks < MAX_ASSUMED_TICKS {
+            self.assumed_bytes += self.bytes;
+            self.assumed_ticks += 1;
+        } else {
+            self.bytes = 0.0;
+        }
+    }
 }
 
 /// The counters of links to devices.
@@ -60,18 +84,24 @@ impl CountedPorts {
             };
             track.series.keep_ticks();
             let socket = track.counter.socket;
-            ports.push(CountedPort { counter_index, socket, traffic, bytes: 0.0 });
+            ports.push(CountedPort {
+                counter_index,
+                socket,
+                traffic,
+                bytes: 0.0,
+                assumed_bytes: 0.0,
+                assumed_ticks: 0,
+            });
         }
         Self(ports)
     }
 }
 
 impl DeviceSource for CountedPorts {
-    /// A tick that was not read is in the count of the next one.
     fn take_tick(&mut self, tick: u64, tracks: &mut [TrackedCounter]) {
         for port in &mut self.0 {
             let Some(track) = tracks.get_mut(port.counter_index) else { continue };
-            port.bytes = track.tick_count(tick).unwrap_or_default() * track.counter.scale;
+            port.take_count(track.tick_count(tick).map(|count| count * track.counter.scale));
         }
     }
 
@@ -89,5 +119,33 @@ impl DeviceSource for CountedPorts {
         if let Some(port) = self.0.iter().find(|port| port.counter_index == counter_index) {
             known.set_shares(port.traffic, shares);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_takes_turns_has_its_bytes_in_all_ticks() {
+        let traffic = DeviceTraffic { number: 0, direction: IoDirection::Read };
+        let mut port = CountedPort {
+            counter_index: 0,
+            socket: None,
+            traffic,
+            bytes: 0.0,
+            assumed_bytes: 0.0,
+            assumed_ticks: 0,
+        };
+        let mut take = |counted_bytes| {
+            port.take_count(counted_bytes);
+            port.bytes
+        };
+        assert_eq!([Some(10.0), None, None, Some(36.0)].map(&mut take), [10.0, 10.0, 10.0, 16.0]);
+        // What was assumed too much is taken from later counts.
+        assert_eq!([None, Some(10.0), Some(10.0)].map(&mut take), [16.0, 0.0, 4.0]);
+        assert_eq!(take(Some(5.0)), 5.0);
+        let assumed: f64 = (0..1000).map(|_| take(None)).sum();
+        assert_eq!(assumed, 5.0 * f64::from(MAX_ASSUMED_TICKS));
     }
 }

@@ -70,8 +70,9 @@ const SOLVE_INTERVAL_NS: u64 = 5_000_000_000;
 /// While a recorder is late, rates are solved so many times less often.
 const RELIEF_FACTOR: u64 = 8;
 
-/// The covariance is computed anew after this number of such intervals: a minute.
-const COVARIANCE_INTERVALS: u64 = 12;
+/// The covariance is computed anew after this number of such intervals. Until then, nothing is
+/// known of how sure the rates of new tenants are.
+const COVARIANCE_INTERVALS: u64 = 2;
 
 /// What the ticks say against the model is believed after this time, ns.
 const MISFITS_AFTER_NS: u64 = 10_000_000_000;
@@ -395,7 +396,7 @@ impl Learner {
                 columns.get(slot).and_then(|column| Some((column, column.device()?)));
             let initial_rate = match column_and_device {
                 Some((column, traffic)) if self.devices.contain(traffic.direction) => {
-                    posterior::expected_device_rate(column)
+                    posterior::expected_device_rate(column, self.devices)
                 }
                 Some(_) => 0.0,
                 None => columns

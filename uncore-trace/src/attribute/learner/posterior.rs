@@ -66,9 +66,10 @@ fn prior_sd(predictor: Predictor, kind: ColumnKind) -> f64 {
 }
 
 /// The expected rate of a column of a device whose rate is not expected around that of another
-/// column: one byte a byte.
-pub(super) fn expected_device_rate(column: &RateColumn) -> f64 {
-    if column.is_far() { FAR * DEVICE_UNIT } else { DEVICE_UNIT }
+/// column: one byte a byte in all counters of the memory.
+pub(super) fn expected_device_rate(column: &RateColumn, devices: DeviceDirections) -> f64 {
+    let near_rate = DEVICE_UNIT * devices.expected_ratio();
+    if column.is_far() { FAR * near_rate } else { near_rate }
 }
 
 /// The prior of a log rate.
@@ -158,7 +159,7 @@ pub(super) fn solve_rates(
         })
     };
     let active_slots: Vec<usize> = (0..columns.len()).filter(is_active).collect();
-    let posterior = RatePosterior::new(sums, counts, columns, predictor, &active_slots);
+    let posterior = RatePosterior::new(sums, counts, columns, (predictor, devices), &active_slots);
     let mut log_rates = posterior.initial_log_rates(previous, mean);
     let (mut residual_variances, mut equations) = ([0.0; SCALES], NormalEquations::default());
     // The information on each rate, which weighs it in the mean of all leading rates.
@@ -233,7 +234,7 @@ impl<'a> RatePosterior<'a> {
         sums: &'a DesignSums,
         counts: &'a CountSums,
         columns: &RateColumns,
-        predictor: Predictor,
+        (predictor, devices): (Predictor, DeviceDirections),
         active_slots: &'a [usize],
     ) -> Self {
         let index = |slot: u16| active_slots.binary_search(&usize::from(slot)).ok();
@@ -244,7 +245,7 @@ impl<'a> RatePosterior<'a> {
             let own_mean = match column.kind {
                 ColumnKind::Baseline => Some(baseline_mean),
                 _ if column.device().is_some() && parent.is_none() => {
-                    Some(expected_device_rate(column).ln())
+                    Some(expected_device_rate(column, devices).ln())
                 }
                 _ => None,
             };
