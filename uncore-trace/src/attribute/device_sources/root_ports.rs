@@ -139,13 +139,13 @@ mod tests {
         };
         let mut take = |counted_bytes| {
             port.take_count(counted_bytes);
-            port.bytes
+            port.bytes as u32
         };
-        assert_eq!([Some(10.0), None, None, Some(36.0)].map(&mut take), [10.0, 10.0, 10.0, 16.0]);
+        assert_eq!([Some(10.0), None, None, Some(36.0)].map(&mut take), [10, 10, 10, 16]);
         // What was assumed too much is taken from later counts.
-        assert_eq!([None, Some(10.0), Some(10.0)].map(&mut take), [16.0, 0.0, 4.0]);
-        assert_eq!(take(Some(5.0)), 5.0);
-        let assumed: f64 = (0..1000).map(|_| take(None)).sum();
-        assert_eq!(assumed, 5.0 * f64::from(MAX_ASSUMED_TICKS));
+        assert_eq!([None, Some(10.0), Some(10.0)].map(&mut take), [16, 0, 4]);
+        assert_eq!(take(Some(5.0)), 5);
+        let assumed: u32 = (0..1000).map(|_| take(None)).sum();
+        assert_eq!(assumed, 5 * MAX_ASSUMED_TICKS);
     }
 }
