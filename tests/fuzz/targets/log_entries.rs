@@ -64,6 +64,7 @@ fuzz_target!(|input: &[u8]| {
         let parts = [(owner(whose), u64::from(amount) << 12), (owner(which), 1 << 12)];
         let moved = DeviceTransfer {
             device: Rc::from(if place > 99 { "sda" } else { "sdb" }),
+            is_on_pci: place > 99,
             direction: if place.is_multiple_of(2) { IoDirection::Read } else { IoDirection::Write },
             owner: owner(whose),
             bytes: u64::from(amount) << 9,
