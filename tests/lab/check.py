@@ -411,11 +411,13 @@ def given(step, check):
         truth = {paths.get(number): moved for number, moved in sums.items()}
     else:
         truth = {path: moved * scale for path, moved in step.by_cgroup(check["truth"]).items()}
-    for cgroup in check["cgroups"]:
-        moved = truth.get(cgroup, 0)
-        expect(moved > 0, f"{cgroup} moved nothing: this proves nothing; of {sorted(map(str, truth))}")
-        off = of_cgroup.get(cgroup, 0) / moved - 1
-        expect(abs(off) <= check["within"], f"{cgroup} got {off:+.1%} of what it moved")
+    cgroups = check["cgroups"]
+    for group in [cgroups] if check["together"] else [[cgroup] for cgroup in cgroups]:
+        names = " and ".join(group)
+        moved = sum(truth.get(cgroup, 0) for cgroup in group)
+        expect(moved > 0, f"{names} moved nothing: this proves nothing; of {sorted(map(str, truth))}")
+        off = sum(of_cgroup.get(cgroup, 0) for cgroup in group) / moved - 1
+        expect(abs(off) <= check["within"], f"{names} got {off:+.1%} of what was moved")
 
 
 def confident(step, check):

@@ -104,6 +104,8 @@ pub(crate) enum Check {
         event: String,
         truth: Truth,
         cgroups: Vec<String>,
+        /// Whether the cgroups are compared as one.
+        together: bool,
         within: f64,
         #[serde(skip_serializing_if = "Option::is_none")]
         method: Option<String>,

@@ -94,7 +94,14 @@ pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
             least: CONFIDENCE,
         });
         let truth = flow.truth.clone();
-        checks.push(Check::Given { event, truth, cgroups, within: WITHIN, method: None });
+        checks.push(Check::Given {
+            event,
+            truth,
+            cgroups,
+            together: false,
+            within: WITHIN,
+            method: None,
+        });
     }
     let mark = Change::Mark { text: MARK.to_owned() };
     let actions = vec![Action { after_ms: START_MS - MARK_BEFORE_MS, change: mark }];
