@@ -11,7 +11,7 @@ use super::bench::traffic::{DrawnTraffic, Piece};
 use super::bench::{DrawnCase, Pauses, SOCKETS, TICK_NS};
 use super::{case, ticks};
 
-/// A case of a ground, on which a link limits nobody and rates hardly change.
+/// A machine with this ground. Its links are wide and its rates hardly change.
 fn ground_case(ground: Ground) -> DrawnCase {
     DrawnCase { ground, cpus: 6, tenants: 12, plain: true, peak: 1e9, ..case() }
 }

@@ -29,10 +29,11 @@ const STEPS: usize = 3;
 /// one false note in a thousand recordings.
 const MIN_DEVIATION: f64 = 5.0;
 
-/// Bytes are said to come late if this part of them does.
+/// A recording says that bytes come late if at least this fraction of them does.
 const MIN_LATE: f64 = 0.05;
 
-/// Rates are said to change together if more than this part of their variance is common.
+/// A recording says that tenants change together if more than this fraction of the variance of
+/// their rates is common.
 const MIN_COMMON: f64 = 0.5;
 
 /// Least number of groups of columns of a block.

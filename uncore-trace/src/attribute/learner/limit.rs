@@ -26,7 +26,7 @@ const MARGIN: f64 = 0.05;
 /// Half of the memory, in ticks.
 const HALF_MEMORY_TICKS: u64 = (MEMORY / 2.0) as u64;
 
-/// A link is said to be at its limit if this part of the ticks is full.
+/// A recording says that a link is at its limit if at least this fraction of the ticks is full.
 const NOTED_FRACTION: f64 = 0.05;
 
 /// Number of ticks that tell as much as an independent one, because a thread runs for some

@@ -486,7 +486,7 @@ fn divide_three_owners(are_apart: bool) -> Vec<Share> {
     method.divide_window(&window_of(total, &time, ticks)).1
 }
 
-/// Bytes that some of so many devices move for some of so many owners, or for nobody.
+/// Draws what each of `devices` devices moves: for one of `owners` owners, or for nobody.
 fn draw_device_bytes(
     random: &mut SplitMix,
     devices: usize,
