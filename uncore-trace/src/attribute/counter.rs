@@ -307,10 +307,9 @@ impl TrackedCounter {
 
     /// Gives the method the count of a tick.
     pub(super) fn learn_tick(&mut self, tick: u64, histories: &Histories) {
-        let count = self.series.take_tick_count(tick).and_then(|(count, _)| {
-            let (delta, factor) = self.count_since_tick(count)?;
-            Some(delta as f64 * self.counter.scale * factor)
-        });
+        let count = self
+            .take_tick_delta(tick)
+            .map(|(delta, factor)| delta as f64 * self.counter.scale * factor);
         self.method.observe_tick(tick, count, histories);
     }
 
@@ -321,10 +320,7 @@ impl TrackedCounter {
         if let Some(known) = self.known_counts.get(&tick) {
             return *known;
         }
-        let reading = self.series.take_tick_count(tick);
-        let count = reading
-            .and_then(|(count, _)| self.count_since_tick(count))
-            .map(|(delta, factor)| delta as f64 * factor);
+        let count = self.take_tick_delta(tick).map(|(delta, factor)| delta as f64 * factor);
         self.known_counts.insert(tick, count);
         count
     }
@@ -336,6 +332,12 @@ impl TrackedCounter {
         add_counts(&mut self.tick_counts, by_owner);
         let (_, factor) = self.count_since_tick(count)?;
         Some((mem::take(&mut self.tick_counts), factor))
+    }
+
+    /// The raw count of a tick since the last one with a reading, and the factor for multiplexing.
+    fn take_tick_delta(&mut self, tick: u64) -> Option<(u64, f64)> {
+        let (count, _) = self.series.take_tick_count(tick)?;
+        self.count_since_tick(count)
     }
 
     /// The count since the last tick with a reading, and the factor for multiplexing; `None` if the

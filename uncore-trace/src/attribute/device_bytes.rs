@@ -1,7 +1,7 @@
 //! Bytes that devices moved, from which counters of memory learn: whose they are, and where they
 //! are expected.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::share::Share;
 use super::traffic_source::DeviceTraffic;

@@ -6,12 +6,12 @@
 //! summed once for all of them. It holds the last ticks only, and a bounded number of columns
 //! ([`super::columns`]).
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foldhash::fast::RandomState;
+use foldhash::{HashMap, HashSet};
 
 use super::calibration::{SourceUse, calibrate_misses};
 use super::cgroups::cgroup_of_owner;
@@ -274,8 +274,8 @@ impl Histories {
 pub struct History {
     predictor: Predictor,
     tick_ns: u64,
-    source_states: HashMap<TrafficSource, SourceState, RandomState>,
-    sources: HashMap<u32, TrafficSource, RandomState>,
+    source_states: HashMap<TrafficSource, SourceState>,
+    sources: HashMap<u32, TrafficSource>,
     next_source: u32,
     /// The tick of the first row.
     first_tick: u64,
@@ -292,7 +292,7 @@ pub struct History {
     review_end_tick: u64,
     columns: RateColumns,
     /// Cgroups that ran more on far CPUs than on near ones, if devices' bytes are known.
-    far_cgroups: HashSet<u64, RandomState>,
+    far_cgroups: HashSet<u64>,
     /// Use of CPUs in about the last 10 s.
     total_use: f64,
     design: Design,
@@ -315,7 +315,7 @@ pub(super) struct Block {
 #[derive(Debug, Default)]
 struct SharedSums {
     /// Sums of blocks, by the key of [`History::gram_around`].
-    grams_around: HashMap<(usize, u64), Arc<SquareMatrix>, RandomState>,
+    grams_around: HashMap<(usize, u64), Arc<SquareMatrix>>,
     /// By first and last tick.
     windows: BTreeMap<(u64, u64), Arc<WindowUse>>,
 }
@@ -547,7 +547,7 @@ impl History {
 
     /// Finds the cgroups that ran more on far CPUs.
     fn find_far_cgroups(&mut self, use_by_source: &[(TrafficSource, f64)]) {
-        let mut balance: HashMap<u64, f64, RandomState> = HashMap::default();
+        let mut balance: HashMap<u64, f64> = HashMap::default();
         for (source, amount) in use_by_source {
             let Some(cgroup) = cgroup_of_owner(&source.owner) else { continue };
             *balance.entry(cgroup).or_default() += if source.is_far { -amount } else { *amount };
@@ -637,7 +637,7 @@ impl History {
                 .for_each(|block| block.products.clear_row_and_column(usize::from(slot)));
         }
         self.lock_shared().grams_around.clear();
-        let mut slot_of_number: HashMap<u32, u16, RandomState> = HashMap::default();
+        let mut slot_of_number: HashMap<u32, u16> = HashMap::default();
         for (source, state) in &mut self.source_states {
             state.recent_use *= FORGETTING_FACTOR;
             state.slot = self.columns.slot_of_source(*source);
@@ -729,7 +729,7 @@ impl History {
     }
 
     fn sum_window_use(&self, after_tick: u64, last_tick: u64) -> WindowUse {
-        let mut amounts: HashMap<(u32, u16), f64, RandomState> = HashMap::default();
+        let mut amounts: HashMap<(u32, u16), f64> = HashMap::default();
         let mut by_slot = vec![0.0; self.columns.len()];
         for entry in (after_tick + 1..=last_tick).flat_map(|tick| self.tick_entries(tick)) {
             let amount = f64::from(entry.amount);

@@ -50,8 +50,10 @@
 //! of all columns of the cgroup, so that errors between processes cancel, that of the baseline, that
 //! of late bytes, and [`LASTING_VARIANCE`].
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+
+use foldhash::HashMap;
 
 use super::attribution::{Attribution, CountedWindow};
 use super::columns;

@@ -1,8 +1,10 @@
 //! What the requests of each owner moved in each tick on disks and interfaces that no counter of
 //! root ports counts.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
+
+use foldhash::{HashMap, HashMapExt, HashSet};
 
 use super::root_ports::counts_devices;
 use crate::attribute::counter::TrackedCounter;
@@ -21,7 +23,7 @@ const MAX_DEVICES: usize = 64;
 #[derive(Debug)]
 pub(super) struct RequestedBytes {
     /// Devices that root ports count.
-    counted_names: HashSet<(String, IoDirection)>,
+    counted_names: HashSet<(Rc<str>, IoDirection)>,
     known_traffic: HashMap<(Rc<str>, IoDirection), DeviceTraffic>,
     /// The bytes of the current tick, and those of ticks whose counts are not known yet.
     open_tick: Vec<DeviceBytes>,
@@ -35,8 +37,9 @@ impl RequestedBytes {
     pub(super) fn new(setup: &DeviceSourceSetup<'_>) -> Self {
         let ports = setup.tracks.iter().filter(|track| counts_devices(track));
         let scopes = ports.filter_map(|track| track.counter.io.as_ref());
-        let counted_names = scopes
-            .flat_map(|scope| scope.devices.iter().map(|name| (name.clone(), scope.direction)));
+        let counted_names = scopes.flat_map(|scope| {
+            scope.devices.iter().map(|name| (Rc::from(name.as_str()), scope.direction))
+        });
         Self {
             counted_names: counted_names.collect(),
             known_traffic: HashMap::new(),
@@ -56,8 +59,7 @@ impl RequestedBytes {
         if let Some(traffic) = self.known_traffic.get(&key) {
             return Some(*traffic);
         }
-        let is_counted = self.counted_names.contains(&(moved.device.to_string(), moved.direction));
-        if is_counted || self.known_traffic.len() >= MAX_DEVICES {
+        if self.counted_names.contains(&key) || self.known_traffic.len() >= MAX_DEVICES {
             return None;
         }
         let traffic = numbers.next_traffic(moved.direction)?;

@@ -3,7 +3,7 @@
 //! Their methods `io` and `held` say whose their bytes are, in the same windows. Until then they are
 //! those of the device.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use crate::attribute::counter::TrackedCounter;
 use crate::attribute::device_bytes::{BytePlacement, DeviceBytes, DeviceShares};
@@ -33,6 +33,11 @@ struct CountedPort {
 const MAX_ASSUMED_TICKS: u32 = 100;
 
 impl CountedPort {
+    /// Before its first tick.
+    const fn new(counter_index: usize, socket: SocketOfSet, traffic: DeviceTraffic) -> Self {
+        Self { counter_index, socket, traffic, bytes: 0.0, assumed_bytes: 0.0, assumed_ticks: 0 }
+    }
+
     /// Takes the bytes that were counted up to the end of a tick. Without a count, as of a counter
     /// that takes turns or that was read late, the tick has as many bytes as the one before, and the
     /// next count has the rest. All of them in one tick would say that the bytes came at once.
@@ -83,15 +88,7 @@ impl CountedPorts {
                 continue;
             };
             track.series.keep_ticks();
-            let socket = track.counter.socket;
-            ports.push(CountedPort {
-                counter_index,
-                socket,
-                traffic,
-                bytes: 0.0,
-                assumed_bytes: 0.0,
-                assumed_ticks: 0,
-            });
+            ports.push(CountedPort::new(counter_index, track.counter.socket, traffic));
         }
         Self(ports)
     }
@@ -129,14 +126,7 @@ mod tests {
     #[test]
     fn a_counter_that_takes_turns_has_its_bytes_in_all_ticks() {
         let traffic = DeviceTraffic { number: 0, direction: IoDirection::Read };
-        let mut port = CountedPort {
-            counter_index: 0,
-            socket: None,
-            traffic,
-            bytes: 0.0,
-            assumed_bytes: 0.0,
-            assumed_ticks: 0,
-        };
+        let mut port = CountedPort::new(0, None, traffic);
         let mut take = |counted_bytes| {
             port.take_count(counted_bytes);
             port.bytes as u32

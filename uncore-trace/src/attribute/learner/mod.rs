@@ -74,9 +74,6 @@ const RELIEF_FACTOR: u64 = 8;
 /// known of how sure the rates of new tenants are.
 const COVARIANCE_INTERVALS: u64 = 2;
 
-/// What the ticks say against the model is believed after this time, ns.
-const MISFITS_AFTER_NS: u64 = 10_000_000_000;
-
 /// How thoroughly rates are solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
@@ -167,8 +164,6 @@ pub(super) struct Learner {
     max_count_ticks: u64,
     /// [`SOLVE_INTERVAL_NS`] in ticks.
     solve_interval_ticks: u64,
-    /// [`MISFITS_AFTER_NS`] in ticks.
-    misfits_after_ticks: u64,
     /// Counts that are not divided yet, oldest first.
     undivided: VecDeque<Observation>,
     /// Counts that nothing was learnt from yet, oldest first.
@@ -220,7 +215,6 @@ impl Learner {
             devices: DeviceDirections::default(),
             max_count_ticks: (LONGEST_NS / tick_ns).max(LONGEST_TICKS),
             solve_interval_ticks: (SOLVE_INTERVAL_NS / tick_ns).max(1),
-            misfits_after_ticks: MISFITS_AFTER_NS / tick_ns,
             undivided: VecDeque::new(),
             unlearnt: VecDeque::new(),
             count_sums: CountSums::default(),
@@ -471,7 +465,7 @@ impl Learner {
             }
         }
         self.block_rates = None;
-        if self.learnt_ticks >= self.misfits_after_ticks {
+        if self.learnt_ticks >= COVARIANCE_INTERVALS * self.solve_interval_ticks {
             self.past_misfits.extend(self.current_misfits());
         }
     }
