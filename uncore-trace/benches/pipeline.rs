@@ -31,6 +31,7 @@ use uncore_trace::open::{Layout, PlacedCounter};
 use uncore_trace::plan::{Counter, CounterRole, Plan};
 use uncore_trace::record::load::RecorderLoad;
 use uncore_trace::schema::origin::RecordingOrigin;
+use uncore_trace::schema::row_limit::RowLimit;
 use uncore_trace::schema::{SCHEMA_VERSION, metadata};
 use uncore_trace::tables::thread::WriterHandle;
 use uncore_trace::tables::writer::{CreateOptions, RecordingTarget};
@@ -428,12 +429,14 @@ fn record_machine(
             lag_ns: LAG_NS,
             effort: Effort::Live,
             min_share: MIN_SHARE,
+            row_limit: RowLimit::All,
         },
         start_tick: START,
         clock,
         origin: &sink.origin,
         siblings: &CoreSiblings::default(),
         threads: attribute::available_threads(),
+        sums: false,
     });
     let setup = TimelineSetup {
         plan: &plan,

@@ -11,8 +11,8 @@ use uncore_trace::entries::{
     CounterReading, CounterValue, DeviceTransfer, LogConsumer as _, LogEntry, Owner, ReadingTrigger,
 };
 use uncore_trace::plan::IoDirection;
+use uncore_trace::schema::Builders;
 use uncore_trace::schema::cgroups::CgroupNames;
-use uncore_trace::schema::fabric;
 
 use self::made::{START, TICK_NS, assert_conserved, attributor, plan};
 
@@ -56,7 +56,7 @@ fn reading(bytes: [u8; 6], tick: u64) -> CounterReading {
 fuzz_target!(|input: &[u8]| {
     let plan = plan();
     let mut attributor = attributor(&plan);
-    let mut rows = fabric::Builder::default();
+    let mut tables = Builders::default();
     let root = Arc::new(CgroupNames { path: "/".into(), ..CgroupNames::default() });
     let mut tick = START;
     for entry in input.as_chunks::<6>().0 {
@@ -84,7 +84,7 @@ fuzz_target!(|input: &[u8]| {
             }
         };
         // An entry that breaks the order is ignored.
-        attributor.take_entry(taken, &mut rows).ok();
+        attributor.take_entry(taken, &mut tables).ok();
     }
-    assert_conserved(&rows.finish());
+    assert_conserved(&tables.fabric.finish());
 });

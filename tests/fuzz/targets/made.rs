@@ -16,6 +16,7 @@ use uncore_trace::discover::cpus::CpuLocation;
 use uncore_trace::plan::{Counter, CounterRole, IoDirection, IoScope, Plan};
 use uncore_trace::schema::columns::{f64_column, i32_column, i64_column, nullable_value};
 use uncore_trace::schema::origin::RecordingOrigin;
+use uncore_trace::schema::row_limit::RowLimit;
 
 pub(crate) const TICK_NS: u64 = 1_000_000;
 /// The first tick.
@@ -43,12 +44,14 @@ pub(crate) fn attributor(plan: &Plan) -> Attributor {
             lag_ns: 5 * TICK_NS,
             effort: Effort::Live,
             min_share: MIN_SHARE,
+            row_limit: RowLimit::All,
         },
         start_tick: START,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         siblings: &CoreSiblings::from_locations(&(0..2).map(location).collect()),
         threads: 2,
+        sums: false,
     })
 }
 

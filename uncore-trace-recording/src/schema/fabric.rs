@@ -18,9 +18,6 @@
 use super::column_type::{Bits, F32, F64, I16, I32, I64, Null, Time, Word, table};
 use super::row_time::RowTime;
 
-/// `confidence` is the chance that a share is within this relative error of the truth.
-pub const RIGHT_WITHIN: f64 = 0.1;
-
 /// The prior of the part of a count that no owner causes, but devices, firmware and the kernel: it
 /// is log-normal with this median.
 pub const BASELINE_MEDIAN: f64 = 0.05;

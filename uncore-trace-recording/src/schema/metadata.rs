@@ -39,6 +39,8 @@ pub const STOP_TICK: &str = "uncore_trace.stop_tick";
 pub const METHOD: &str = "uncore_trace.method";
 /// The smallest share of a process, as a part of a window's total.
 pub const MIN_SHARE: &str = "uncore_trace.min_share";
+/// Most rows of `fabric` in a second, or `all`; absent in older recordings, which have all.
+pub const ROWS_PER_S: &str = "uncore_trace.rows_per_s";
 /// The lag in ns: how long windows of methods that learn wait for later ticks.
 pub const LAG_NS: &str = "uncore_trace.lag_ns";
 /// `true` if I/O of block and network devices was recorded.

@@ -18,6 +18,7 @@ pub mod canary;
 pub mod cgroups;
 pub mod column_type;
 pub mod columns;
+pub mod confidence;
 pub mod counters;
 pub mod cpus;
 pub mod fabric;
@@ -36,10 +37,12 @@ pub mod origin;
 pub mod owner;
 pub mod readings;
 pub mod rollup;
+pub mod row_limit;
 pub mod row_time;
 pub mod run;
 pub mod runtime;
 pub mod slices;
+pub mod sums;
 pub mod tasks;
 
 use column_type::Encoding;
@@ -114,6 +117,7 @@ tables! {
     canary,
     loss,
     run,
+    sums,
     fabric,
 }
 

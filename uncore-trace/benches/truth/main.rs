@@ -29,7 +29,8 @@ use uncore_trace::entries::{LogConsumer as _, LogEntry};
 use uncore_trace::plan::{CounterRole, Plan};
 use uncore_trace::schema::cgroups::CgroupNames;
 use uncore_trace::schema::origin::RecordingOrigin;
-use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
+use uncore_trace::schema::row_limit::RowLimit;
+use uncore_trace::schema::{Builders, SCHEMA_VERSION, fabric, metadata};
 use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
 pub(crate) mod floor;
@@ -205,7 +206,7 @@ fn score_method(
     // The peak begins where the machine has been drawn (Documentation/filesystems/proc.rst).
     fs::write("/proc/self/clear_refs", "5").context("cannot reset the peak of memory")?;
     let memory_before = read_memory_kib("VmRSS:")?;
-    let mut fabric = fabric::Builder::default();
+    let mut tables = Builders::default();
     let start = case.start_tick();
     let mut attributor = Attributor::new(&RecordingFacts {
         plan,
@@ -216,21 +217,23 @@ fn score_method(
             lag_ns: LAG_NS,
             effort: Effort::Live,
             min_share: 0.0,
+            row_limit: RowLimit::All,
         },
         start_tick: start,
         clock,
         origin: &RecordingOrigin::from_metadata(&pairs),
         siblings: &case.ground.core_siblings(case),
         threads: 1,
+        sums: false,
     });
     for tenant in 0..tenants {
         let path = if tenant + 1 == tenants { "/".to_owned() } else { scores::cgroup_path(tenant) };
         let names = Arc::new(CgroupNames { path: path.into(), ..CgroupNames::default() });
         let id = ticks::cgroup_id(tenant, tenants);
-        attributor.take_entry(LogEntry::Cgroup { id, names: &names }, &mut fabric)?;
+        attributor.take_entry(LogEntry::Cgroup { id, names: &names }, &mut tables)?;
     }
     for reading in ticks.first_readings() {
-        attributor.take_entry(LogEntry::Reading(reading), &mut fabric)?;
+        attributor.take_entry(LogEntry::Reading(reading), &mut tables)?;
     }
     let mut spent = 0.0;
     for number in 0..case.tick_count() {
@@ -247,22 +250,22 @@ fn score_method(
         }
         let begin = cpu_s();
         for reading in &tick.readings {
-            attributor.take_entry(LogEntry::Reading(*reading), &mut fabric)?;
+            attributor.take_entry(LogEntry::Reading(*reading), &mut tables)?;
         }
         for (cpu, cpu_usage) in tick.usage.iter().enumerate() {
             attributor
-                .take_entry(LogEntry::Usage { cpu: cpu as u32, usage: cpu_usage }, &mut fabric)?;
+                .take_entry(LogEntry::Usage { cpu: cpu as u32, usage: cpu_usage }, &mut tables)?;
         }
         for monitored in &measured {
-            attributor.take_entry(LogEntry::Monitored(monitored), &mut fabric)?;
+            attributor.take_entry(LogEntry::Monitored(monitored), &mut tables)?;
         }
         let end = LogEntry::EndOfTick { tick: start + number as u64 + 1, is_last };
-        attributor.take_entry(end, &mut fabric)?;
+        attributor.take_entry(end, &mut tables)?;
         let mut batches = Vec::new();
         loop {
-            let is_over = attributor.make_rows(&mut fabric);
-            if fabric.len() >= ROWS || is_over && is_last {
-                batches.push(fabric.finish());
+            let is_over = attributor.make_rows(&mut tables);
+            if tables.fabric.len() >= ROWS || is_over && is_last {
+                batches.push(tables.fabric.finish());
             }
             if is_over {
                 break;

@@ -19,7 +19,7 @@ use arrow::array::RecordBatch;
 use foldhash::fast::FixedState;
 use serde::Serialize;
 use uncore_trace::schema::columns::{self, nullable_value};
-use uncore_trace::schema::fabric::RIGHT_WITHIN;
+use uncore_trace::schema::confidence::RIGHT_WITHIN;
 use uncore_trace::tables::reader::Recording;
 use uncore_trace::view::usage::{GroupBy, UsageQuestion, usage};
 

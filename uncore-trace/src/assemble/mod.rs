@@ -255,7 +255,7 @@ impl Timeline {
     pub fn give_up(&mut self, now_ns: u64, sink: &mut Sink) {
         let closed_ns = self.progress.closed_ns;
         if self.progress.span.stop_ns.is_some_and(|stop| closed_ns < stop) {
-            self.consumer.finish_windows(&mut sink.rows.fabric);
+            self.consumer.finish_windows(&mut sink.rows);
             let span_ns = now_ns.saturating_sub(closed_ns);
             self.ledger.add_loss(Cause::Unfinished, now_ns, span_ns, None, None, 1);
         }
@@ -277,7 +277,7 @@ impl Timeline {
         let closable_ns = horizon_ns.saturating_sub(self.streams.lag_ns());
         let mut peeks = CpuPeeks::new(peek);
         loop {
-            if !self.consumer.make_rows(&mut sink.rows.fabric) {
+            if !self.consumer.make_rows(&mut sink.rows) {
                 return false;
             }
             let closing = self.progress.next_bin();

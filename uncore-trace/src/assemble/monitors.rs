@@ -120,8 +120,8 @@ impl PendingMonitors {
 pub(super) mod tests {
     use super::*;
     use crate::entries::{Accounted, Disorder, LogConsumer, MissingCount};
+    use crate::schema::Builders;
     use crate::schema::columns::{bits_column, i64_column};
-    use crate::schema::fabric;
 
     /// Keeps the bytes of monitors, and accounts. Ends of ticks are refused for the reason, if
     /// there is one.
@@ -129,11 +129,7 @@ pub(super) mod tests {
     pub(in super::super) struct Kept(Vec<u64>, pub Vec<Accounted>, pub Option<Disorder>);
 
     impl LogConsumer for Kept {
-        fn take_entry(
-            &mut self,
-            entry: LogEntry<'_>,
-            _: &mut fabric::Builder,
-        ) -> Result<(), Disorder> {
+        fn take_entry(&mut self, entry: LogEntry<'_>, _: &mut Builders) -> Result<(), Disorder> {
             match entry {
                 LogEntry::Monitored(monitored) => self.0.push(monitored.bytes),
                 LogEntry::Account(accounted) => self.1.push(accounted.clone()),
@@ -143,11 +139,11 @@ pub(super) mod tests {
             Ok(())
         }
 
-        fn make_rows(&mut self, _: &mut fabric::Builder) -> bool {
+        fn make_rows(&mut self, _: &mut Builders) -> bool {
             true
         }
 
-        fn finish_windows(&mut self, _: &mut fabric::Builder) {}
+        fn finish_windows(&mut self, _: &mut Builders) {}
 
         fn has_waiting_windows(&self) -> bool {
             false

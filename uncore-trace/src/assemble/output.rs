@@ -24,7 +24,7 @@ impl EntryOutput<'_> {
     pub(super) fn log_entry(&mut self, entry: LogEntry<'_>) {
         // The order of entries is made in this module, so an error here is a bug. It costs what the
         // entry says, which is a loss like any other.
-        if let Err(disorder) = self.consumer.take_entry(entry, &mut self.sink.rows.fabric) {
+        if let Err(disorder) = self.consumer.take_entry(entry, &mut self.sink.rows) {
             log::error!("{disorder}");
             self.sink.refuse_entry(disorder);
         }

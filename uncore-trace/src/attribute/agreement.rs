@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::schema::fabric::RIGHT_WITHIN;
+use crate::schema::confidence::RIGHT_WITHIN;
 
 /// Number of windows in the memory.
 const MEMORY: usize = 50;

@@ -14,8 +14,10 @@ use super::learning::{LearnMoment, Learning, LearningSetup};
 use super::memory_links::find_memory_links;
 use super::misfit::Misfit;
 use super::owner_names::OwnerNames;
+use super::row_budget::RowLimits;
 use super::row_queue::{RowQueue, RowSource};
 use super::schedule::{LEARN_INTERVAL_NS, LearnSchedule};
+use super::second_sums::SecondSums;
 use super::series::WindowClock;
 use super::span::Close;
 use super::stage::{DivisionStage, StageSetup};
@@ -28,7 +30,7 @@ use crate::entries::{
     ROWS_AT_ONCE, Relief,
 };
 use crate::plan::Counter;
-use crate::schema::fabric;
+use crate::schema::Builders;
 
 /// Makes `fabric` from the entries of a log.
 #[derive(Debug)]
@@ -64,16 +66,12 @@ const LONGER: u64 = 10;
 const LONGEST_NS: u64 = 1_000_000_000;
 
 impl LogConsumer for Attributor {
-    /// Takes an entry. At the end of a window, rows go to `fabric`.
-    fn take_entry(
-        &mut self,
-        entry: LogEntry<'_>,
-        fabric: &mut fabric::Builder,
-    ) -> Result<(), Disorder> {
+    /// Takes an entry. At the end of a window, rows go to `tables`.
+    fn take_entry(&mut self, entry: LogEntry<'_>, tables: &mut Builders) -> Result<(), Disorder> {
         // Rows are made before the entry is applied: they have the names that were known when their
         // window was divided.
         if self.rows.is_within_window() {
-            self.append_rows(fabric, usize::MAX);
+            self.append_rows(tables, usize::MAX);
         }
         for stage in &mut self.stages {
             stage.take_entry(entry);
@@ -97,23 +95,23 @@ impl LogConsumer for Attributor {
                     return Err(Disorder::Tick(tick));
                 }
                 self.end_tick(tick, is_last);
-                self.append_rows(fabric, ROWS_AT_ONCE);
+                self.append_rows(tables, ROWS_AT_ONCE);
             }
         }
         Ok(())
     }
 
-    fn make_rows(&mut self, fabric: &mut fabric::Builder) -> bool {
-        self.append_rows(fabric, ROWS_AT_ONCE)
+    fn make_rows(&mut self, tables: &mut Builders) -> bool {
+        self.append_rows(tables, ROWS_AT_ONCE)
     }
 
-    fn finish_windows(&mut self, fabric: &mut fabric::Builder) {
-        if !self.has_waiting_windows() {
-            return;
+    fn finish_windows(&mut self, tables: &mut Builders) {
+        self.rows.end_recording();
+        if self.has_waiting_windows() {
+            self.apply_entries(self.ended_tick, false);
+            self.learn_and_divide(LearnMoment { tick: self.ended_tick, is_last: true });
         }
-        self.apply_entries(self.ended_tick, false);
-        self.learn_and_divide(LearnMoment { tick: self.ended_tick, is_last: true });
-        self.append_rows(fabric, usize::MAX);
+        self.append_rows(tables, usize::MAX);
     }
 
     fn has_waiting_windows(&self) -> bool {
@@ -195,6 +193,7 @@ impl Attributor {
             origin,
             siblings,
             threads,
+            sums: makes_sums,
         } = facts;
         let tick_ns = plan.tick_ns;
         let clock = WindowClock { tick_ns, window_ns: plan.window_ns, start_tick };
@@ -228,7 +227,14 @@ impl Attributor {
             learning: Learning::new(learning, &mut tracks),
             stages: create_stages(&mut StageSetup { plan, tracks: &mut tracks, start_tick }),
             waiting: WaitingWindows::default(),
-            rows: RowQueue::new(tick_ns, wall, origin.clone(), methods.min_share, threads),
+            rows: RowQueue::new(
+                tick_ns,
+                wall,
+                origin.clone(),
+                RowLimits { min_share: methods.min_share, row_limit: methods.row_limit },
+                makes_sums.then(|| SecondSums::new(tick_ns, plan.window_ns, tracks.len())),
+                threads,
+            ),
             names: OwnerNames::default(),
             credit: CgroupCredit::new(&find_memory_links(plan, &tracks)),
             tracks,
@@ -319,7 +325,9 @@ impl Attributor {
         }
         let (moved, switches) = (self.moved.take_all(), self.switches.take_window());
         let tick_ns = self.clock.tick_ns;
-        let window = Close { tick, tick_ns, is_last, moved: &moved, switches: &switches };
+        let length_ns = self.clock.window_ns;
+        let window =
+            Close { tick, tick_ns, length_ns, is_last, moved: &moved, switches: &switches };
         let mut closing = WindowClosing {
             tracks: &mut self.tracks,
             stages: &mut self.stages,
@@ -328,6 +336,9 @@ impl Attributor {
             missing: &mut self.missing,
         };
         self.waiting.push(closing.close_window(&window, &times));
+        if is_last {
+            self.rows.end_recording();
+        }
     }
 
     fn learn_and_divide(&mut self, moment: LearnMoment) {
@@ -335,11 +346,11 @@ impl Attributor {
         learning.learn_and_divide(moment, tracks, waiting, names);
     }
 
-    /// Appends rows of windows that all counters have divided, until `fabric` has `max_rows`.
-    /// `true` if no such row is left.
-    fn append_rows(&mut self, fabric: &mut fabric::Builder, max_rows: usize) -> bool {
+    /// Appends rows of windows that all counters have divided, until a table has `max_rows`. `true`
+    /// if no such row is left.
+    fn append_rows(&mut self, tables: &mut Builders, max_rows: usize) -> bool {
         let Self { rows, waiting, tracks, names, credit, .. } = self;
-        rows.append_rows(RowSource { waiting, tracks, names, credit }, fabric, max_rows)
+        rows.append_rows(RowSource { waiting, tracks, names, credit }, tables, max_rows)
     }
 }
 

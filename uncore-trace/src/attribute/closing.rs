@@ -67,7 +67,7 @@ impl WindowClosing<'_> {
         for (index, end) in other_ends {
             states[index] = self.end_state(index, end, window);
         }
-        EndedWindow { tick: window.tick, states, adjustments }
+        EndedWindow { tick: window.tick, length_ns: window.length_ns, states, adjustments }
     }
 
     /// The state of a counter whose window has ended so: divided, unless it waits.

@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use crate::schema::fabric::RIGHT_WITHIN;
+use crate::schema::confidence::RIGHT_WITHIN;
 
 /// The probability that a relative error of this variance is within 10 %, for a logistic
 /// distribution. It has more small and more large errors than the normal distribution, as expected

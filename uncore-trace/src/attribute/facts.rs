@@ -25,6 +25,8 @@ pub struct RecordingFacts<'a> {
     pub siblings: &'a CoreSiblings,
     /// Threads that learn and divide: [`super::live_threads`] or [`super::available_threads`].
     pub threads: usize,
+    /// Whether rows of `sums` are made.
+    pub sums: bool,
 }
 
 /// The counters of a plan that could be opened, in the order of their rows: by CPU, and per CPU

@@ -1,7 +1,7 @@
 //! The methods of attribution: how a share was made.
 
 /// How a share was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// Each owner's part of a per-CPU counter is known: see
     /// [`ExactBy`](crate::catalog::exact::ExactBy).

@@ -15,6 +15,7 @@ use super::witnessed::ByWitness;
 use crate::catalog::exact::ExactBy;
 use crate::choice::MethodChoice;
 use crate::plan::{Counter, Plan};
+use crate::schema::row_limit::RowLimit;
 
 /// Which method divides which counter of a recording, and how.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,6 +31,8 @@ pub struct Methods {
     pub effort: Effort,
     /// Shares below this part of a window's total are united, 0 to 1; see [`super::small_shares`].
     pub min_share: f64,
+    /// Rows of `fabric` at most; see [`super::row_budget`].
+    pub row_limit: RowLimit,
 }
 
 impl Methods {
@@ -128,8 +131,15 @@ mod tests {
         let choices =
             [MethodChoice::Auto, MethodChoice::Residency, MethodChoice::Io, MethodChoice::Misses];
         let kind = |choice| {
-            Methods { choice, io: true, lag_ns: 0, effort: Effort::Live, min_share: 0.0 }
-                .method_for(&plan, &plan.counters[0])
+            Methods {
+                choice,
+                io: true,
+                lag_ns: 0,
+                effort: Effort::Live,
+                min_share: 0.0,
+                row_limit: RowLimit::All,
+            }
+            .method_for(&plan, &plan.counters[0])
         };
         choices.map(kind).to_vec()
     }

@@ -1,19 +1,20 @@
-//! The rows of windows that all counters have divided.
+//! The rows of windows that all counters have divided, and of the seconds that they are in.
 //!
 //! A window may have more rows than are made at once, so it may be left half made: its rows are
 //! made before the next entry is applied, or they would have names that came later.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::cgroup_credit::CgroupCredit;
 use super::counter::TrackedCounter;
 use super::owner_names::OwnerNames;
+use super::row_budget::{self, RowLimits};
 use super::rows::{RowContext, WindowRows};
-use super::small_shares::LargeOwners;
-use super::waiting::{EndedWindow, WaitingWindows, WindowState};
+use super::second_sums::{EndedSecond, SecondSums};
+use super::waiting::{EndedWindow, WaitingWindows};
 use super::workers;
 use crate::clock::Snapshot;
-use crate::schema::fabric;
+use crate::schema::Builders;
 use crate::schema::origin::RecordingOrigin;
 
 /// Windows whose rows are to be made.
@@ -22,13 +23,26 @@ pub(super) struct RowQueue {
     tick_ns: u64,
     wall: Snapshot,
     origin: RecordingOrigin,
-    /// The smallest share of a process, as a fraction of a window's total.
-    min_share: f64,
+    limits: RowLimits,
     /// Number of threads that make the shares of rows.
     threads: usize,
-    /// Windows that every counter has divided, oldest first, with the shares of their rows.
-    ready: VecDeque<EndedWindow>,
+    /// The second that is not over; `None` if `sums` is not made.
+    sums: Option<SecondSums>,
+    /// Whether no window follows.
+    is_ended: bool,
+    /// Windows that every counter has divided, oldest first, with the shares of their rows; each
+    /// second after its windows.
+    ready: VecDeque<ReadyRows>,
     making: Option<WindowRows>,
+}
+
+/// What rows are made of.
+#[derive(Debug)]
+enum ReadyRows {
+    /// Rows of `fabric`.
+    Window(EndedWindow),
+    /// Rows of `sums`.
+    Second(EndedSecond),
 }
 
 /// Where windows come from, and what their rows say.
@@ -50,10 +64,21 @@ impl RowQueue {
         tick_ns: u64,
         wall: Snapshot,
         origin: RecordingOrigin,
-        min_share: f64,
+        limits: RowLimits,
+        sums: Option<SecondSums>,
         threads: usize,
     ) -> Self {
-        Self { tick_ns, wall, origin, min_share, threads, ready: VecDeque::new(), making: None }
+        Self {
+            tick_ns,
+            wall,
+            origin,
+            limits,
+            threads,
+            sums,
+            is_ended: false,
+            ready: VecDeque::new(),
+            making: None,
+        }
     }
 
     /// Whether some rows of a window are made, and others are not.
@@ -61,30 +86,35 @@ impl RowQueue {
         self.making.is_some()
     }
 
-    /// Appends rows of windows that all counters have divided, until `fabric` has `max_rows`.
-    /// `true` if no such row is left.
+    /// Ends the second in which the recording ends, after the rows of its windows.
+    pub(super) const fn end_recording(&mut self) {
+        self.is_ended = true;
+    }
+
+    /// Appends rows of windows that all counters have divided, until a table has `max_rows`. `true`
+    /// if no such row is left.
     pub(super) fn append_rows(
         &mut self,
         source: RowSource<'_>,
-        fabric: &mut fabric::Builder,
+        tables: &mut Builders,
         max_rows: usize,
     ) -> bool {
         let RowSource { waiting, tracks, names, credit } = source;
         loop {
             let next =
-                self.making.take().or_else(|| self.next_window(waiting, tracks, names, credit));
+                self.making.take().or_else(|| self.next_rows(waiting, tracks, names, credit));
             let Some(mut making) = next else { return true };
             let rows =
                 RowContext { tick_ns: self.tick_ns, wall: self.wall, origin: &self.origin, names };
-            if !rows.append_rows(&mut making, tracks, fabric, max_rows) {
+            if !rows.append_rows(&mut making, tracks, tables, max_rows) {
                 self.making = Some(making);
                 return false;
             }
         }
     }
 
-    /// The next window that all counters have divided, before its first row.
-    fn next_window(
+    /// The next window that all counters have divided, or the next second, before its first row.
+    fn next_rows(
         &mut self,
         waiting: &mut WaitingWindows,
         tracks: &[TrackedCounter],
@@ -92,40 +122,62 @@ impl RowQueue {
         credit: &mut CgroupCredit,
     ) -> Option<WindowRows> {
         if self.ready.is_empty() {
-            self.ready.extend(std::iter::from_fn(|| waiting.pop()));
-            let windows = self.ready.make_contiguous();
-            let sets: Vec<usize> = tracks.iter().map(|track| track.set).collect();
-            let min_share = self.min_share;
-            workers::run_jobs(self.threads, windows, |window| {
-                // Before shares are united and rounded, which an adjustment would undo.
-                for adjustment in &window.adjustments {
-                    adjustment.adjust_window(&mut window.states, names);
-                }
-                make_rows(window, &sets, min_share);
-            });
+            self.prepare_rows(std::iter::from_fn(|| waiting.pop()).collect(), tracks, names);
         }
-        let window = self.ready.pop_front()?;
-        credit.add_window(&window);
-        Some(WindowRows::new(window, tracks))
+        Some(match self.ready.pop_front()? {
+            ReadyRows::Window(window) => {
+                credit.add_window(&window);
+                WindowRows::of_window(window, tracks)
+            }
+            ReadyRows::Second(second) => WindowRows::of_second(second, tracks),
+        })
     }
-}
 
-/// Prepares the shares of a window for its rows: unites shares below `min_share` of the total, and
-/// rounds. `sets` has the set of CPUs of each counter.
-fn make_rows(window: &mut EndedWindow, sets: &[usize], min_share: f64) {
-    let mut large: BTreeMap<usize, LargeOwners> = BTreeMap::new();
-    for (set, state) in sets.iter().zip(&window.states) {
-        if let WindowState::Divided(divided) = state
-            && min_share > 0.0
-            && divided.is_estimate()
-        {
-            let total = divided.total.unwrap_or_default();
-            large.entry(*set).or_default().add_counter(total, min_share, &divided.shares);
-        }
+    /// Makes the shares of rows of these windows, and of the seconds that end with them.
+    fn prepare_rows(
+        &mut self,
+        mut windows: Vec<EndedWindow>,
+        tracks: &[TrackedCounter],
+        names: &OwnerNames,
+    ) {
+        let (threads, limits) = (self.threads, self.limits);
+        // Before shares are united and rounded, which an adjustment would undo.
+        workers::run_jobs(threads, &mut windows, |window| {
+            for adjustment in &window.adjustments {
+                adjustment.adjust_window(&mut window.states, names);
+            }
+        });
+        self.order_rows(windows);
+        let sets: Vec<usize> = tracks.iter().map(|track| track.set).collect();
+        workers::run_jobs(threads, self.ready.make_contiguous(), |rows| match rows {
+            ReadyRows::Window(window) => row_budget::unite_rows(window, &sets, &limits),
+            ReadyRows::Second(second) => {
+                row_budget::unite_sums(&mut second.window, &sets, limits.min_share);
+            }
+        });
     }
-    for (set, state) in sets.iter().zip(&mut window.states) {
-        if let WindowState::Divided(divided) = state {
-            divided.make_rows(large.get(set));
+
+    /// Queues windows, oldest first, and each second after its windows.
+    fn order_rows(&mut self, mut windows: Vec<EndedWindow>) {
+        let Some(sums) = &mut self.sums else {
+            self.ready.extend(windows.into_iter().map(ReadyRows::Window));
+            return;
+        };
+        while let Some(first) = windows.first() {
+            if sums.is_over_at(first) {
+                self.ready.extend(sums.take_second().map(ReadyRows::Second));
+            }
+            let later = windows.split_off(sums.windows_in_second(&windows));
+            sums.add_windows(&windows, self.threads);
+            let is_complete = windows.last().is_some_and(|last| sums.is_complete(last));
+            self.ready.extend(windows.into_iter().map(ReadyRows::Window));
+            if is_complete {
+                self.ready.extend(sums.take_second().map(ReadyRows::Second));
+            }
+            windows = later;
+        }
+        if self.is_ended {
+            self.ready.extend(sums.take_second().map(ReadyRows::Second));
         }
     }
 }

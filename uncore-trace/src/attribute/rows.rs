@@ -1,17 +1,18 @@
-//! The rows of `fabric` for a divided window.
+//! The rows of `fabric` for a divided window, and those of `sums` for a second.
 
 use std::borrow::Cow;
 
 use super::counter::TrackedCounter;
 use super::owner_names::OwnerNames;
+use super::second_sums::EndedSecond;
 use super::share::Share;
 use super::span::DividedWindow;
-use super::waiting::{EndedWindow, WindowState};
+use super::waiting::EndedWindow;
 use crate::clock::Snapshot;
 use crate::entries::{Owner, softirq_label};
 use crate::plan::Counter;
-use crate::schema::fabric;
 use crate::schema::origin::RecordingOrigin;
+use crate::schema::{Builders, fabric, sums};
 
 /// The names of an owner, besides its kind and ids.
 #[derive(Debug, Default)]
@@ -72,13 +73,25 @@ pub(super) struct WindowRows {
     row_indexes: Vec<ShareIndex>,
     /// Number of rows that were made.
     made_count: usize,
+    /// The known time of each counter, ticks, if it is a second: its rows are of `sums`.
+    known_ticks: Option<Vec<u64>>,
 }
 
 impl WindowRows {
-    /// A window that all counters have divided, before its first row.
-    pub(super) fn new(window: EndedWindow, tracks: &[TrackedCounter]) -> Self {
+    /// A window that all counters have divided, before its first row of `fabric`.
+    pub(super) fn of_window(window: EndedWindow, tracks: &[TrackedCounter]) -> Self {
         let order = order_rows(&divided_windows(&window, tracks));
-        Self { window, row_indexes: order, made_count: 0 }
+        Self { window, row_indexes: order, made_count: 0, known_ticks: None }
+    }
+
+    /// A second, before its first row of `sums`.
+    pub(super) fn of_second(second: EndedSecond, tracks: &[TrackedCounter]) -> Self {
+        let EndedSecond { window, known_ticks } = second;
+        // Those of the counters that have rows: see `divided_windows`.
+        let states = window.states.iter().zip(known_ticks);
+        let known_ticks =
+            states.filter_map(|(state, known)| state.as_divided().map(|_| known)).collect();
+        Self { known_ticks: Some(known_ticks), ..Self::of_window(window, tracks) }
     }
 }
 
@@ -87,11 +100,8 @@ fn divided_windows<'a>(
     window: &'a EndedWindow,
     tracks: &'a [TrackedCounter],
 ) -> Vec<(&'a Counter, &'a DividedWindow)> {
-    let divided = tracks.iter().zip(&window.states).filter_map(|(track, state)| match state {
-        WindowState::Divided(divided) => Some((&track.counter, divided)),
-        _ => None,
-    });
-    divided.collect()
+    let states = tracks.iter().zip(&window.states);
+    states.filter_map(|(track, state)| Some((&track.counter, state.as_divided()?))).collect()
 }
 
 /// The shares of a window that become rows.
@@ -121,17 +131,17 @@ fn order_rows(windows: &[(&Counter, &DividedWindow)]) -> Vec<ShareIndex> {
 const NOBODY: [Share; 1] = [Share::new(Owner::Unattributed, 0.0, 0.0)];
 
 impl RowContext<'_> {
-    /// Appends a row for each share, until `fabric` has `max_rows` rows. `true` if none is left.
+    /// Appends a row for each share, until a table has `max_rows` rows. `true` if none is left.
     pub(super) fn append_rows(
         &self,
         making: &mut WindowRows,
         tracks: &[TrackedCounter],
-        fabric: &mut fabric::Builder,
+        tables: &mut Builders,
         max_rows: usize,
     ) -> bool {
         let windows = divided_windows(&making.window, tracks);
         for chunk in making.row_indexes[making.made_count..].chunks(CHUNK) {
-            if fabric.len() >= max_rows {
+            if tables.fabric.len().max(tables.sums.len()) >= max_rows {
                 return false;
             }
             making.made_count += chunk.len();
@@ -151,7 +161,15 @@ impl RowContext<'_> {
                 let (counter, window) = windows[row_index.0 as usize];
                 self.make_row(counter, window, share(row_index), &labels[label].1)
             };
-            fabric.append_all(&rows.iter().map(row).collect::<Vec<_>>());
+            let Some(known_ticks) = &making.known_ticks else {
+                tables.fabric.append_all(&rows.iter().map(row).collect::<Vec<_>>());
+                continue;
+            };
+            let sum_row = |index: &(ShareIndex, usize)| {
+                let known_ticks = known_ticks[index.0.0 as usize];
+                sums::Row::from_share(row(index), (known_ticks * self.tick_ns) as i64)
+            };
+            tables.sums.append_all(&rows.iter().map(sum_row).collect::<Vec<_>>());
         }
         true
     }

@@ -21,6 +21,15 @@ use crate::entries::Owner;
 /// The default of the smallest share, as a part of the total.
 pub const MIN_SHARE: f64 = 0.001;
 
+/// A process, or the processes of a cgroup that have no rows of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum TaskGroup {
+    /// The cgroup with this id.
+    Cgroup(u64),
+    /// The process.
+    Process(Owner),
+}
+
 /// The owners of a window that are large in one of the counters of a set of CPUs.
 #[derive(Debug, Default)]
 pub(super) struct LargeOwners {
@@ -41,6 +50,27 @@ impl LargeOwners {
             }
         }
         self.cgroups.extend(sums.into_iter().filter(|(_, sum)| *sum >= limit).map(|(id, _)| id));
+    }
+
+    /// Whether a process or a cgroup is large.
+    pub(super) fn has_group(&self, group: &TaskGroup) -> bool {
+        match group {
+            TaskGroup::Cgroup(id) => self.cgroups.contains(id),
+            TaskGroup::Process(owner) => self.processes.contains(owner),
+        }
+    }
+
+    /// Treats a process or a cgroup as small.
+    pub(super) fn remove_group(&mut self, group: &TaskGroup) {
+        match group {
+            TaskGroup::Cgroup(id) => self.cgroups.remove(id),
+            TaskGroup::Process(owner) => self.processes.remove(owner),
+        };
+    }
+
+    /// Treats every cgroup as large.
+    pub(super) fn add_all_cgroups(&mut self, shares: &[Share]) {
+        self.cgroups.extend(shares.iter().filter_map(|share| cgroup_of_owner(&share.owner)));
     }
 
     /// Whether a share is not united with others. What is known by other means than the window's

@@ -81,6 +81,8 @@ pub(super) struct Close<'a> {
     pub tick: u64,
     /// Length of a tick, ns.
     pub tick_ns: u64,
+    /// Length of the window, ns.
+    pub length_ns: u64,
     /// Whether the recording ends with it.
     pub is_last: bool,
     /// Bytes that devices moved in it, by device, direction and owner.
@@ -100,7 +102,7 @@ impl DividedWindow {
     pub(super) fn make_rows(&mut self, large: Option<&small_shares::LargeOwners>) {
         let is_estimate = self.is_estimate();
         let shares = &mut self.shares;
-        if let Some(large) = large.filter(|_| is_estimate) {
+        if let Some(large) = large {
             small_shares::unite_small(large, shares);
         }
         cgroups::unite_lasting(shares);

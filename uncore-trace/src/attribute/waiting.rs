@@ -23,6 +23,14 @@ pub(super) enum WindowState {
 
 impl WindowState {
     /// The divided window.
+    pub(super) const fn as_divided(&self) -> Option<&DividedWindow> {
+        match self {
+            Self::Divided(divided) => Some(divided),
+            _ => None,
+        }
+    }
+
+    /// The divided window.
     pub(super) const fn as_divided_mut(&mut self) -> Option<&mut DividedWindow> {
         match self {
             Self::Divided(divided) => Some(divided),
@@ -36,6 +44,8 @@ impl WindowState {
 pub(super) struct EndedWindow {
     /// The tick at which it ended.
     pub tick: u64,
+    /// Its length, ns.
+    pub length_ns: u64,
     /// In the order of the counters.
     pub states: Vec<WindowState>,
     /// What is changed when every counter has divided it, in this order.

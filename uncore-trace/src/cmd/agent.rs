@@ -23,6 +23,7 @@ use crate::plan::misses::WitnessDemand;
 use crate::plan::traffic::plan_traffic;
 use crate::plan::{Plan, PlanRequest};
 use crate::record::{AtSwitch, RecordOptions, buffer_mib};
+use crate::schema::row_limit::RowLimit;
 use crate::text::count_noun;
 
 /// Record continuously, as a configuration file says
@@ -160,6 +161,7 @@ fn recorder_options(
         lag: LAG.min(flush / 2),
         // Roll-ups and metrics sum each cgroup, however small.
         min_share: 0.0,
+        row_limit: RowLimit::All,
         witness_budget: budget,
         buffer: buffer_mib(machine.cpus.online.len(), false, at_switch) << 20,
         listen: true,

@@ -14,6 +14,7 @@ use super::witness::percent;
 use crate::attribute::Effort;
 use crate::choice::MethodChoice;
 use crate::replay::{self, Overrides};
+use crate::schema::row_limit::RowLimit;
 use crate::tables::lock::LockingCommand;
 use crate::tables::reader::Recording;
 use crate::tables::writer::{CreateOptions, RecordingTarget};
@@ -65,6 +66,10 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = DIVIDE)]
     min_share: Option<f64>,
 
+    /// Rows in a second at most, or `all` [default: as in the recording]
+    #[arg(long, value_name = "N", help_heading = DIVIDE)]
+    rows: Option<RowLimit>,
+
     /// How thoroughly a method that learns computes its rates
     #[arg(long, value_name = "EFFORT", default_value = "live", help_heading = DIVIDE)]
     effort: Effort,
@@ -88,6 +93,7 @@ pub fn run(args: &Args) -> anyhow::Result<u8> {
         lag_ns: args.lag.map(to_nanos),
         effort: args.effort,
         min_share: args.min_share.map(|percent| percent / 100.0),
+        rows: args.rows,
     };
     let create = CreateOptions {
         overwrite: args.force,

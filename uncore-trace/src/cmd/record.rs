@@ -21,6 +21,7 @@ use crate::plan::Plan;
 use crate::record::{
     self, AtSwitch, OptionsToCheck, RecordOptions, RecorderControl, RecordingOutcome, Sampling,
 };
+use crate::schema::row_limit::RowLimit;
 use crate::signals::{Signals, event_loop};
 use crate::tables::output_path;
 use crate::tables::series::Keep;
@@ -212,6 +213,8 @@ fn recorder_options(
         method: args.method,
         lag,
         min_share: args.min_share / 100.0,
+        // A file of its own has no `sums`.
+        row_limit: args.rows.unwrap_or(if raw { RowLimit::DEFAULT } else { RowLimit::All }),
         witness_budget: args.witness.budget_percent(args.method),
         io: args.io,
         canary: args.canary,

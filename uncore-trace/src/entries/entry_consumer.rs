@@ -4,13 +4,13 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::{Disorder, LogEntry, Relief};
-use crate::schema::fabric;
+use crate::schema::Builders;
 
-/// Number of rows of `fabric` after which a consumer waits to be asked for more. A window of many
+/// Number of rows of a table after which a consumer waits to be asked for more. A window of many
 /// counters and processes has hundreds of thousands of rows, which must not be in memory together.
 pub const ROWS_AT_ONCE: usize = 32_768;
 
-/// Takes the entries of a log in order, and makes rows of `fabric`.
+/// Takes the entries of a log in order, and makes rows of `fabric` and `sums`.
 pub trait LogConsumer: Debug {
     /// Takes an entry. Pending rows ([`LogConsumer::make_rows`]) are made first, however many there
     /// are.
@@ -18,18 +18,14 @@ pub trait LogConsumer: Debug {
     /// # Errors
     ///
     /// The entry breaks the order of the log. It is ignored.
-    fn take_entry(
-        &mut self,
-        entry: LogEntry<'_>,
-        fabric: &mut fabric::Builder,
-    ) -> Result<(), Disorder>;
+    fn take_entry(&mut self, entry: LogEntry<'_>, rows: &mut Builders) -> Result<(), Disorder>;
 
-    /// Makes pending rows until `fabric` has [`ROWS_AT_ONCE`]; `true` if none is left.
-    fn make_rows(&mut self, fabric: &mut fabric::Builder) -> bool;
+    /// Makes pending rows until a table has [`ROWS_AT_ONCE`]; `true` if none is left.
+    fn make_rows(&mut self, rows: &mut Builders) -> bool;
 
     /// Makes the rows of all windows that have ended, without waiting for later ticks: the log is
     /// complete.
-    fn finish_windows(&mut self, fabric: &mut fabric::Builder);
+    fn finish_windows(&mut self, rows: &mut Builders);
 
     /// Whether windows wait for later ticks.
     fn has_waiting_windows(&self) -> bool;

@@ -12,6 +12,7 @@ use crate::confine::ThreadNeeds;
 use crate::discover::Machine;
 use crate::open::Timer;
 use crate::plan::{Counter, CounterRole, Plan};
+use crate::schema::row_limit::RowLimit;
 use crate::tables::mode::FileMode;
 use crate::tables::series::Keep;
 use crate::tables::series::Rotate;
@@ -84,6 +85,8 @@ pub struct RecordOptions {
     pub lag: Duration,
     /// Shares below this part of a window's total are united, 0 to 1.
     pub min_share: f64,
+    /// Rows of `fabric` at most.
+    pub row_limit: RowLimit,
     /// CPU time that the readings of a witness may take, in percent of each CPU's time. A witness
     /// that takes more is dropped. `None`: witnesses are never dropped.
     pub witness_budget: Option<f64>,
@@ -176,6 +179,7 @@ impl RecordOptions {
             method: MethodChoice::Auto,
             lag: Duration::ZERO,
             min_share: MIN_SHARE,
+            row_limit: RowLimit::All,
             witness_budget: None,
             io: plan.needs_io(MethodChoice::Auto),
             canary: false,

@@ -49,6 +49,7 @@ pub(super) fn at_start(
         (metadata::METHOD, options.method.name().to_owned()),
         (metadata::LAG_NS, options.lag.as_nanos().to_string()),
         (metadata::MIN_SHARE, options.min_share.to_string()),
+        (metadata::ROWS_PER_S, options.row_limit.to_string()),
         (metadata::IO, options.io.to_string()),
         (metadata::PLAN, to_json(plan)?),
         (metadata::CATALOG, to_json(&options.catalog)?),

@@ -165,6 +165,7 @@ impl Draft {
                 io: options.io,
                 lag_ns: options.lag.as_nanos() as u64,
                 min_share: options.min_share,
+                row_limit: options.row_limit,
                 effort: Effort::Live,
             },
             start_tick,
@@ -172,6 +173,7 @@ impl Draft {
             origin: &sink.origin,
             siblings: &CoreSiblings::from_locations(machine.cpus.cpu_locations()),
             threads: attribute::live_threads(),
+            sums: sink.wants_table(&crate::schema::sums::TABLE),
         });
         let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
         let now_ns = mono_ns() as u64;

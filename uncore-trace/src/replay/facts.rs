@@ -12,6 +12,7 @@ use crate::discover::cpus::CpuLocation;
 use crate::plan::{Plan, check_times};
 use crate::schema::columns::nullable_value;
 use crate::schema::origin::RecordingOrigin;
+use crate::schema::row_limit::RowLimit;
 use crate::schema::{columns, counters, cpus, fabric, metadata, runtime};
 use crate::tables::reader::Recording;
 
@@ -76,6 +77,11 @@ impl RecordedFacts {
         // Recordings without it have a row for each process.
         let min_share = overrides.min_share.or(recorded).unwrap_or(0.0);
         pairs.insert(metadata::MIN_SHARE.to_owned(), min_share.to_string());
+        let row_limit = match overrides.rows {
+            Some(limit) => limit,
+            None => RowLimit::from_metadata(&pairs)?,
+        };
+        pairs.insert(metadata::ROWS_PER_S.to_owned(), row_limit.to_string());
         let io = pairs.get(metadata::IO).is_some_and(|io| io == "true");
         pairs.insert(metadata::METHOD.to_owned(), method.name().to_owned());
         let stop_tick = pairs.contains_key(metadata::STOP_TICK);
@@ -84,7 +90,14 @@ impl RecordedFacts {
         Ok(Self {
             opened: opened_counters(recording, &plan)?,
             plan,
-            methods: Methods { choice: method, io, lag_ns, effort: overrides.effort, min_share },
+            methods: Methods {
+                choice: method,
+                io,
+                lag_ns,
+                effort: overrides.effort,
+                min_share,
+                row_limit,
+            },
             start_tick: first_tick(recording)?.unwrap_or(0) / tick_ns,
             stop_tick,
             siblings: read_siblings(recording)?,

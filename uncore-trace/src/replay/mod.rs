@@ -31,7 +31,8 @@ use self::time::StoredTimes;
 use crate::attribute::{Attributor, Effort, RecordingFacts};
 use crate::choice::MethodChoice;
 use crate::entries::{LogConsumer as _, LogEntry};
-use crate::schema::{fabric, metadata};
+use crate::schema::row_limit::RowLimit;
+use crate::schema::{Builders, fabric, metadata};
 use crate::tables::manifest::Manifest;
 use crate::tables::output_path;
 use crate::tables::reader::Recording;
@@ -53,6 +54,8 @@ pub struct Overrides {
     pub effort: Effort,
     /// Shares below this part of a window's total are united, 0 to 1.
     pub min_share: Option<f64>,
+    /// Most rows of `fabric` in a second.
+    pub rows: Option<RowLimit>,
 }
 
 /// Computes `fabric` of `recording` and writes it to `target`.
@@ -107,13 +110,13 @@ pub fn attribute(
 /// The attributor, and the rows that it has made.
 struct ReplayLog {
     attributor: Attributor,
-    fabric: fabric::Builder,
+    tables: Builders,
 }
 
 impl ReplayLog {
     fn log_entry(&mut self, entry: LogEntry<'_>) -> Result<()> {
         self.attributor
-            .take_entry(entry, &mut self.fabric)
+            .take_entry(entry, &mut self.tables)
             .context("the raw tables are out of order")
     }
 }
@@ -141,8 +144,9 @@ fn replay_entries(
             origin: &facts.origin,
             siblings: &facts.siblings,
             threads: crate::attribute::available_threads(),
+            sums: false,
         }),
-        fabric: fabric::Builder::default(),
+        tables: Builders::default(),
     };
     let mut tick = facts.start_tick;
     while facts.stop_tick.is_none_or(|stop| tick < stop) {
@@ -164,16 +168,16 @@ fn replay_entries(
         cgroups.feed_until(tick_end_ns, &mut log)?;
         log.log_entry(LogEntry::EndOfTick { tick, is_last })?;
         loop {
-            let has_all_rows = log.attributor.make_rows(&mut log.fabric);
-            if log.fabric.len() >= ROWS {
-                writer.write(&fabric::TABLE, &log.fabric.finish())?;
+            let has_all_rows = log.attributor.make_rows(&mut log.tables);
+            if log.tables.fabric.len() >= ROWS {
+                writer.write(&fabric::TABLE, &log.tables.fabric.finish())?;
             }
             if has_all_rows {
                 break;
             }
         }
     }
-    writer.write(&fabric::TABLE, &log.fabric.finish())?;
+    writer.write(&fabric::TABLE, &log.tables.fabric.finish())?;
     Ok(log.attributor.misfits())
 }
 

@@ -25,6 +25,7 @@ use crate::plan::Plan;
 use crate::record::{self, RecordingOutcome};
 use crate::schema::columns::i64_column;
 use crate::schema::fabric;
+use crate::schema::row_limit::RowLimit;
 use crate::signals::Signals;
 use crate::tables::writer::{PieceChannel, RecordingTarget, TablePiece};
 use crate::workload::Workload;
@@ -167,6 +168,7 @@ fn record_options(
         lag: if interval.is_some() { LAG / 2 } else { LAG },
         // Sums of small cgroups are wanted too.
         min_share: 0.0,
+        row_limit: RowLimit::All,
         catalog: catalog.clone(),
         command: command.clone(),
         afterwards: options.file.as_deref().map(ThreadNeeds::to_remove).unwrap_or_default(),

@@ -3,16 +3,7 @@
 //!
 //! # One row
 //!
-//! A confidence is the probability that a share is within [`RIGHT_WITHIN`] of the truth. Relative
-//! errors are assumed to have a logistic distribution, where the fraction `tanh(x / 2s)` is within
-//! `x`. So the confidence `p` gives the scale `s`, and the scale gives the half width for [`LEVEL`]
-//! of the errors, as a fraction of the value:
-//!
-//! ```text
-//! RIGHT_WITHIN x atanh(LEVEL) / atanh(p)
-//! ```
-//!
-//! That is 8 % at a confidence of 0.94, 10 % at 0.9, 27 % at 0.5, and 0 at 1. The truth of a row is
+//! The half width follows from the confidence ([`crate::schema::confidence`]). The truth of a row is
 //! between 0 and the window's total, so the interval is cut there. With a confidence of 0, or
 //! without one, it is this whole range.
 //!
@@ -55,12 +46,8 @@
 //! interval is the value ([`super::usage::ReportLine::value_interval`]).
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
 
-use crate::schema::fabric::RIGHT_WITHIN;
-
-/// Probability that the true value is in the interval.
-const LEVEL: f64 = 0.9;
+use crate::schema::confidence::relative_half_width;
 
 /// For how long errors that do not last are alike, ns. A rate is corrected by the counts around it,
 /// with weights that fall by `exp(-t / 1 s)` on both sides (`attribute::learner::block_rates`), and
@@ -285,28 +272,6 @@ impl LineUncertainty {
         }
         sum
     }
-}
-
-/// Half width for [`LEVEL`] of the errors, as a fraction of the value; `None` without a confidence.
-#[inline]
-fn relative_half_width(confidence: Option<f32>) -> Option<f64> {
-    // The comparison also refuses NaN. `atanh(1)` is infinite: the half width is 0.
-    let confidence = confidence.filter(|value| *value > 0.0)?.min(1.0);
-    let hundredths = (confidence * 100.0).round();
-    // Recorded confidences are in hundredths, and `atanh` is slow.
-    if (hundredths / 100.0).to_bits() == confidence.to_bits() {
-        return RELATIVE_HALF_WIDTHS.get(hundredths as usize).copied();
-    }
-    Some(compute_relative_half_width(confidence))
-}
-
-/// [`relative_half_width`] for each hundredth.
-static RELATIVE_HALF_WIDTHS: LazyLock<[f64; 101]> = LazyLock::new(|| {
-    std::array::from_fn(|hundredths| compute_relative_half_width(hundredths as f32 / 100.0))
-});
-
-fn compute_relative_half_width(confidence: f32) -> f64 {
-    RIGHT_WITHIN * LEVEL.atanh() / f64::from(confidence).atanh()
 }
 
 #[cfg(test)]

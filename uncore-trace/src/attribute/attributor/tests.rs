@@ -38,7 +38,7 @@ fn plan() -> Plan {
 }
 
 /// A window of all counters and owners, with the rows of the attributor.
-fn window(attributor: &mut Attributor, rows: &mut fabric::Builder) {
+fn window(attributor: &mut Attributor, rows: &mut Builders) {
     let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, rows).unwrap();
     for counter in 0..COUNTERS {
         for (tick, value) in [(10, 0), (11, 1_000_000)] {
@@ -73,6 +73,7 @@ fn attributor_of(plan: &Plan, methods: Methods) -> Attributor {
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         siblings: &CoreSiblings::default(),
         threads: 1,
+        sums: false,
     })
 }
 
@@ -80,13 +81,13 @@ fn attributor_of(plan: &Plan, methods: Methods) -> Attributor {
 fn rows_of_a_large_window_are_made_in_pieces() {
     let plan = plan();
     let mut attributor = attributor(&plan, MethodChoice::Residency);
-    let mut rows = fabric::Builder::default();
-    window(&mut attributor, &mut rows);
+    let mut tables = Builders::default();
+    window(&mut attributor, &mut tables);
     let mut made = Vec::new();
     loop {
-        let is_over = attributor.make_rows(&mut rows);
-        made.push(rows.len());
-        rows.finish();
+        let is_over = attributor.make_rows(&mut tables);
+        made.push(tables.fabric.len());
+        tables.fabric.finish();
         if is_over {
             break;
         }
@@ -100,15 +101,15 @@ fn rows_of_a_large_window_are_made_in_pieces() {
 fn the_rest_of_a_window_is_made_before_the_next_entry() {
     let plan = plan();
     let mut attributor = attributor(&plan, MethodChoice::Residency);
-    let mut rows = fabric::Builder::default();
-    window(&mut attributor, &mut rows);
+    let mut tables = Builders::default();
+    window(&mut attributor, &mut tables);
     let names = Arc::new(crate::schema::cgroups::CgroupNames {
         path: "/later".into(),
         ..Default::default()
     });
-    attributor.take_entry(LogEntry::Cgroup { id: 7, names: &names }, &mut rows).unwrap();
-    assert!(attributor.make_rows(&mut rows));
-    let batch = rows.finish();
+    attributor.take_entry(LogEntry::Cgroup { id: 7, names: &names }, &mut tables).unwrap();
+    assert!(attributor.make_rows(&mut tables));
+    let batch = tables.fabric.finish();
     assert_eq!(batch.num_rows(), (COUNTERS * OWNERS) as usize);
     let cgroups = word_column(&batch, "cgroup").unwrap();
     assert!((0..batch.num_rows()).all(|row| cgroups.get(row).is_none()));
@@ -121,14 +122,14 @@ fn windows(relief: Relief) -> Vec<(i64, String, i64)> {
     plan.window_ns = 10_000_000;
     plan.counters.truncate(1);
     let mut attributor = attributor(&plan, MethodChoice::Regression);
-    let mut rows = fabric::Builder::default();
+    let mut tables = Builders::default();
     let owner = |pid| Owner::Task { pid, comm: Comm::default(), cgroup_id: u64::from(pid) };
     let mut random = fastrand::Rng::with_seed(3);
     let mut value = 0;
     for tick in 10..=3010 {
         let late = if (1500..=2000).contains(&tick) { relief } else { Relief::None };
         attributor.set_relief(late);
-        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
+        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();
         let times = [random.u64(0..800_000), random.u64(0..200_000)];
         if tick > 10 {
             value += times[0] + 5 * times[1];
@@ -148,8 +149,8 @@ fn windows(relief: Relief) -> Vec<(i64, String, i64)> {
             take(LogEntry::EndOfTick { tick, is_last: tick == 3010 });
         }
     }
-    attributor.finish_windows(&mut rows);
-    let batch = rows.finish();
+    attributor.finish_windows(&mut tables);
+    let batch = tables.fabric.finish();
     let numbers = |name: &str| {
         batch.column_by_name(name).unwrap().as_primitive::<Int64Type>().values().to_vec()
     };

@@ -11,9 +11,10 @@ use crate::entries::{
     CounterReading, CounterValue, LogConsumer as _, LogEntry, Owner, ReadingTrigger,
 };
 use crate::plan::Plan;
+use crate::schema::Builders;
 use crate::schema::columns::{f32_column, f64_column, i32_column, i64_column, word_column};
-use crate::schema::fabric;
 use crate::schema::origin::RecordingOrigin;
+use crate::schema::row_limit::RowLimit;
 
 const MS: u64 = 1_000_000;
 const TICKS: u64 = 3000;
@@ -78,14 +79,16 @@ fn rows_of(
             lag_ns,
             effort: Effort::Live,
             min_share: 0.0,
+            row_limit: RowLimit::All,
         },
         start_tick: WINDOW,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         siblings: &CoreSiblings::default(),
         threads,
+        sums: false,
     });
-    let mut fabric = fabric::Builder::default();
+    let mut tables = Builders::default();
     let owner = |pid| Owner::Task { pid, comm: Comm::default(), cgroup_id: u64::from(pid) };
     let mut counted = [0.0; 3];
     for tick in WINDOW..=WINDOW + TICKS {
@@ -106,21 +109,21 @@ fn rows_of(
                 value: Ok(CounterValue { value: count as u64, times: None }),
                 owner: None,
             };
-            attributor.take_entry(LogEntry::Reading(reading), &mut fabric).unwrap();
+            attributor.take_entry(LogEntry::Reading(reading), &mut tables).unwrap();
         }
         if tick == WINDOW {
             continue;
         }
         for (cpu, who) in [owner(10), Owner::Idle, owner(20), Owner::Idle].into_iter().enumerate() {
             attributor
-                .take_entry(LogEntry::Usage { cpu: cpu as u32, usage: &[(who, MS)] }, &mut fabric)
+                .take_entry(LogEntry::Usage { cpu: cpu as u32, usage: &[(who, MS)] }, &mut tables)
                 .unwrap();
         }
         let end = LogEntry::EndOfTick { tick, is_last: tick == WINDOW + TICKS };
-        attributor.take_entry(end, &mut fabric).unwrap();
+        attributor.take_entry(end, &mut tables).unwrap();
     }
-    attributor.finish_windows(&mut fabric);
-    let batch = fabric.finish();
+    attributor.finish_windows(&mut tables);
+    let batch = tables.fabric.finish();
     let methods = word_column(&batch, "method").unwrap();
     let (counters, pids) =
         (i32_column(&batch, "counter").unwrap(), i32_column(&batch, "pid").unwrap());

@@ -40,7 +40,7 @@ use crate::discover::pci::PciAddress;
 use crate::drain::Comm;
 use crate::entries::{AccountGrowth, Accounted, DeviceHold, LogEntry, Owner};
 use crate::plan::{CountedFunction, IoDirection};
-use crate::schema::fabric::RIGHT_WITHIN;
+use crate::schema::confidence::RIGHT_WITHIN;
 
 /// The fractions of a tick's count that holders are given. The owner device keeps what they leave.
 #[derive(Debug, Default, PartialEq)]

@@ -99,9 +99,10 @@ mod tests {
         ReadingTrigger,
     };
     use crate::plan::{IoDirection, Plan};
+    use crate::schema::Builders;
     use crate::schema::columns::{f64_column, i32_column, nullable_value, word_column};
-    use crate::schema::fabric;
     use crate::schema::origin::RecordingOrigin;
+    use crate::schema::row_limit::RowLimit;
 
     /// Two counters with these devices.
     fn plan(is_shared: bool) -> Plan {
@@ -134,15 +135,17 @@ mod tests {
                 lag_ns: 0,
                 effort: Effort::Live,
                 min_share: 0.0,
+                row_limit: RowLimit::All,
             },
             start_tick: 10,
             clock: Snapshot { mono_ns: 0, wall_ns: 0 },
             origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
             siblings: &CoreSiblings::default(),
             threads: 1,
+            sums: false,
         });
-        let mut rows = fabric::Builder::default();
-        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
+        let mut tables = Builders::default();
+        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();
         let bytes = [300, 100];
         for (counter, bytes) in (0..).zip(bytes) {
             for (tick, value) in [(10, 0), (11, bytes)] {
@@ -170,7 +173,7 @@ mod tests {
             requests: 1,
         }));
         take(LogEntry::EndOfTick { tick: 11, is_last: true });
-        let rows = rows.finish();
+        let rows = tables.fabric.finish();
         let (counter, owner) =
             (i32_column(&rows, "counter").unwrap(), word_column(&rows, "owner").unwrap());
         let value = f64_column(&rows, "value").unwrap();

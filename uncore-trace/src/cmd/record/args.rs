@@ -15,6 +15,7 @@ use crate::attribute::MIN_SHARE;
 use crate::choice::MethodChoice;
 use crate::open::Timer;
 use crate::record::Sampling;
+use crate::schema::row_limit::RowLimit;
 use crate::tables::series::Keep;
 use crate::tables::series::Rotate;
 
@@ -164,6 +165,13 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * MIN_SHARE, value_parser = percent,
           help_heading = DIVIDE)]
     pub(super) min_share: f64,
+
+    /// Rows of the table `fabric` in a second at most, or `all`. In a window with more, the owners
+    /// with the largest shares have rows. The others are a row of their cgroup or in `other_tasks`,
+    /// and the table `sums` has each of them by second [default: 20000 if the output is a
+    /// directory; all]
+    #[arg(long, value_name = "N", help_heading = DIVIDE)]
+    pub(super) rows: Option<RowLimit>,
 
     /// Time between readings, 100us to 1s; a bare number is milliseconds [default: 1ms, or the
     /// interval if that is shorter]

@@ -55,9 +55,10 @@ fn live() -> Rows {
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         siblings: &CoreSiblings::default(),
         threads: 1,
+        sums: false,
     });
-    let mut fabric = fabric::Builder::default();
-    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut fabric).unwrap();
+    let mut tables = Builders::default();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();
     for tick in START..=LAST {
         let value = Ok(CounterValue { value: count(tick), times: None });
         let (time, trigger) = ((tick * TICK_NS) as u64, ReadingTrigger::Timer);
@@ -80,8 +81,8 @@ fn live() -> Rows {
         }
         take(LogEntry::EndOfTick { tick: tick as u64, is_last: tick == LAST });
     }
-    while !attributor.make_rows(&mut fabric) {}
-    rows(&fabric.finish())
+    while !attributor.make_rows(&mut tables) {}
+    rows(&tables.fabric.finish())
 }
 
 fn replayed() -> Rows {

@@ -68,9 +68,10 @@ fn live() -> Rows {
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         siblings: &CoreSiblings::default(),
         threads: 1,
+        sums: false,
     });
-    let mut fabric = fabric::Builder::default();
-    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut fabric).unwrap();
+    let mut tables = Builders::default();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();
     let task = |cgroup_id| Owner::Task { pid: cgroup_id as u32, comm: Comm::default(), cgroup_id };
     for tick in START..=LAST {
         let value = Ok(CounterValue { value: 1000 * (tick - START) as u64, times: None });
@@ -95,9 +96,9 @@ fn live() -> Rows {
         }
         take(LogEntry::EndOfTick { tick, is_last: false });
     }
-    attributor.finish_windows(&mut fabric);
-    while !attributor.make_rows(&mut fabric) {}
-    rows(&fabric.finish())
+    attributor.finish_windows(&mut tables);
+    while !attributor.make_rows(&mut tables) {}
+    rows(&tables.fabric.finish())
 }
 
 fn replayed() -> Rows {

@@ -102,14 +102,14 @@ fn divide_from(
         ..Methods::default()
     };
     let mut attributor = attributor_of(plan, methods);
-    let mut rows = fabric::Builder::default();
+    let mut tables = Builders::default();
     let owner = |cgroup_id| Owner::Task { pid: 1, comm: Comm::default(), cgroup_id };
     let mut random = fastrand::Rng::with_seed(5);
     let (mut memory_bytes, mut device_bytes) = (0, 0);
     let (mut last_device, mut last_memory) = (0.0, 0.0);
     let mut device_runs = false;
     for tick in 10..=10 + TICKS {
-        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
+        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();
         if tick == 11 && known == Known::Held {
             take(LogEntry::Held(&DeviceHold {
                 function: FUNCTION.parse().unwrap(),
@@ -162,8 +162,8 @@ fn divide_from(
             take(LogEntry::EndOfTick { tick, is_last: tick == 10 + TICKS });
         }
     }
-    attributor.finish_windows(&mut rows);
-    let batch = rows.finish();
+    attributor.finish_windows(&mut tables);
+    let batch = tables.fabric.finish();
     let ends = batch.column_by_name("mono_ns").unwrap().as_primitive::<Int64Type>();
     let counters = i32_column(&batch, "counter").unwrap();
     let values = f64_column(&batch, "value").unwrap();

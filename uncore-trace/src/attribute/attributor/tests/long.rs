@@ -16,13 +16,13 @@ fn given(
     plan.counters.truncate(1);
     let methods = Methods { choice, lag_ns: lag_ms * 1_000_000, ..Methods::default() };
     let mut attributor = attributor_of(&plan, methods);
-    let mut rows = fabric::Builder::default();
+    let mut tables = Builders::default();
     let owner = |pid| Owner::Task { pid, comm: Comm::default(), cgroup_id: u64::from(pid) };
     let mut value = 0;
     for tick in 10..=end {
         let (times, relief) = runs(tick);
         attributor.set_relief(relief);
-        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
+        let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();
         if tick > 10 {
             value += times[0] + 5 * times[1];
             let parts: Vec<_> = (1..).zip(times).map(|(pid, ns)| (owner(pid), ns)).collect();
@@ -42,8 +42,8 @@ fn given(
         }
         look(&attributor);
     }
-    attributor.finish_windows(&mut rows);
-    let batch = rows.finish();
+    attributor.finish_windows(&mut tables);
+    let batch = tables.fabric.finish();
     let values = batch.column_by_name("value").unwrap().as_primitive::<Float64Type>();
     let pids = batch.column_by_name("pid").unwrap().as_primitive::<Int32Type>();
     let mut sums: BTreeMap<Option<i64>, f64> = BTreeMap::new();

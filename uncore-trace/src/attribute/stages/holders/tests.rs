@@ -7,9 +7,10 @@ use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{CounterReading, CounterValue, LogConsumer as _, LogEntry, ReadingTrigger};
 use crate::plan::Plan;
+use crate::schema::Builders;
 use crate::schema::columns::{f64_column, i32_column, nullable_value, word_column};
-use crate::schema::fabric;
 use crate::schema::origin::RecordingOrigin;
+use crate::schema::row_limit::RowLimit;
 
 const TICK: u64 = 10;
 
@@ -54,16 +55,18 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
             lag_ns: 0,
             effort: Effort::Live,
             min_share: 0.0,
+            row_limit: RowLimit::All,
         },
         start_tick: 0,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         siblings: &CoreSiblings::default(),
         threads: 1,
+        sums: false,
     });
     assert!(attributor.needs_ticks());
-    let mut rows = fabric::Builder::default();
-    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
+    let mut tables = Builders::default();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();
     let reading = |tick: u64, value: u64| {
         let value = Ok(CounterValue { value, times: None });
         let (time, trigger) = (tick * TICK, ReadingTrigger::Timer);
@@ -90,7 +93,7 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
         }
         take(LogEntry::EndOfTick { tick, is_last: tick == ticks.len() as u64 });
     }
-    let rows = rows.finish();
+    let rows = tables.fabric.finish();
     let (pid, value) = (i32_column(&rows, "pid").unwrap(), f64_column(&rows, "value").unwrap());
     let confidence = |name: &str, row: usize| {
         let column = rows[name].as_any().downcast_ref::<arrow::array::Float32Array>();

@@ -9,9 +9,9 @@ use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{CounterReading, CounterValue, LogConsumer as _, Owner, ReadingTrigger};
 use crate::plan::Plan;
+use crate::schema::Builders;
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::columns::{f32_column, f64_column, nullable_value, word_column};
-use crate::schema::fabric;
 use crate::schema::origin::RecordingOrigin;
 
 fn task(pid: u32, cgroup_id: u64) -> Owner {
@@ -131,9 +131,10 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
         siblings: &CoreSiblings::default(),
         threads: 1,
+        sums: false,
     });
-    let mut rows = fabric::Builder::default();
-    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut rows).unwrap();
+    let mut tables = Builders::default();
+    let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();
     for (id, path) in [(1, "/a"), (3, "/ab")] {
         take(LogEntry::Cgroup { id, names: &named(path) });
     }
@@ -165,7 +166,7 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
         }
         take(LogEntry::EndOfTick { tick, is_last: tick == last });
     }
-    let rows = rows.finish();
+    let rows = tables.fabric.finish();
     let (value, method) =
         (f64_column(&rows, "value").unwrap(), word_column(&rows, "method").unwrap());
     let (cgroup, sure) =

@@ -1,0 +1,101 @@
+//! `sums`: what each cgroup and process had of each counter, second by second.
+//!
+//! `fabric` has the shape of traffic over time; where it would have more rows than were asked for,
+//! its windows have the owners with the largest shares only. This table has all cgroups, and the
+//! processes with at least `--min-share` of a counter in a second. Bills are sums over it.
+//!
+//! Guarantees: the `value`s of one (second, counter) sum to its `total`, which is the sum of the
+//! totals of the windows of `fabric` that end in the second. Seconds end at multiples of their
+//! length on `CLOCK_MONOTONIC`, so that they are the same in all parts of a recording.
+//!
+//! Encodings are those of [`super::fabric`].
+
+use super::column_type::{Bits, F32, F64, I16, I32, I64, Null, Time, Word, table};
+use super::confidence::share_interval;
+use super::fabric;
+use super::row_time::RowTime;
+
+/// Length of a second of this table, ns. Where windows are longer, it is as long as a window.
+pub const SECOND_NS: u64 = 1_000_000_000;
+
+table! {
+    "sums", "each owner's share of each counter in each second, of all cgroups", sorted by [], in order of "mono_ns";
+    RowTime::Ends("mono_ns");
+    ts: Time => Plain, "End of the last window of `fabric` in the second, wall clock, in microseconds, UTC.";
+    mono_ns: I64 => Plain, "End of the last window of `fabric` in the second, on `CLOCK_MONOTONIC`, ns.";
+    window_ns: I64 => Dict, "From the begin of the first of these windows to the end of the last, ns.";
+    known_ns: I64 => Dict, "Time of the windows with a count, ns: the time that `value` and `total` cover. A rate is `value / known_ns`.";
+    host: Word => Dict, "Host name.";
+    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
+    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+    counter: I32 => Dict, "Id of the counter within the recording: `counter` in `counters`.";
+    socket: Null<I16> => Dict, "Socket (NUMA node) of the PMU; null where it belongs to none.";
+    cpu: I32 => Dict, "Reader CPU: where the counter is read.";
+    subsystem: Word => Dict, "Group of the counter: mem, cache, pcie, c2c, mesh, latency, energy, core, host, io.";
+    pmu: Word => Dict, "PMU instance as sysfs names it; `disk_NAME` or `net_NAME` for the statistics of a disk or an interface.";
+    event: Word => Dict, "Event as planned.";
+    filter: Word => Dict, "Format terms that narrow the event; empty where there are none.";
+    unit: Word => Dict, "Unit of `value`, `low`, `high` and `total`.";
+    owner: Word => Dict, "Kind of the owner: task, `other_tasks` (all tasks of cgroups that were not selected), irq, softirq, idle, device or unattributed.";
+    pid: Null<I32> => Dict, "Process of a task row; null for every other owner, and where a row has several processes or an unknown one.";
+    number: Null<I32> => Dict, "Number of the interrupt or softirq vector; null for every other owner.";
+    comm: Null<Word> => Dict, "Process name; `irq:NAME`, `softirq:VEC`; null where there is none.";
+    cgroup_id: Null<Bits> => Dict, "Inode number of the cgroup's directory; null where the owner has none.";
+    cgroup: Null<Word> => Dict, "Cgroup path; null where there is none or it was never learnt.";
+    container: Null<Word> => Dict, "Container or virtual machine the cgroup is in, `NAME@ID` or its id alone; null where it is in none.";
+    pod: Null<Word> => Dict, "Pod the cgroup is in, `NAMESPACE/NAME@UID` or its uid alone; null where it is in none.";
+    value: Null<F64> => Plain, "This owner's part of the count of the second, in `unit`; null when nothing is known of the second.";
+    low: Null<F64> => Plain, "Lower end of the 90 % interval of `value`, from `confidence`; null where nothing is claimed.";
+    high: Null<F64> => Plain, "Higher end of the 90 % interval of `value`, from `confidence`; null where nothing is claimed.";
+    total: Null<F64> => Plain, "The counter's whole scaled count in the second, the same in each of its rows; null as `value`.";
+    running: F32 => Dict, "Time running / time enabled, 0 to 1: the mean of the windows of `fabric`, by length.";
+    method: Word => Dict, "How the shares were made, as in `fabric`: an owner has a row for each method of the second.";
+    confidence: Null<F32> => Dict, "Mean of the confidences of the shares, weighted by value, 0 to 1, in hundredths; null where nothing is claimed.";
+    cgroup_confidence: Null<F32> => Plain, "Mean of `cgroup_confidence` of the shares, weighted by value, 0 to 1, in hundredths; null where nothing is claimed.";
+    processes: Null<I32> => Dict, "Number of processes that this row sums up, because each is below `--min-share` of the second's total; null where it sums up none.";
+    job: Null<Word> => Dict, "Job and step of Slurm that the cgroup is in, as `sacct` names them: `123.0`, `123.batch`, or `123` outside of a step; null where it is in none, or where users other than root may have given the name.";
+}
+
+impl<'a> Row<'a> {
+    /// A share of a second of which this time is known, ns.
+    pub fn from_share(share: fabric::Row<'a>, known_ns: i64) -> Self {
+        let claim = share.value.zip(share.total).zip(share.confidence);
+        let interval =
+            claim.map(|((value, total), confidence)| share_interval(value, total, confidence));
+        Self {
+            known_ns,
+            ts: share.ts,
+            mono_ns: share.mono_ns,
+            window_ns: share.window_ns,
+            host: share.host,
+            boot_id: share.boot_id,
+            cluster: share.cluster,
+            counter: share.counter,
+            socket: share.socket,
+            cpu: share.cpu,
+            subsystem: share.subsystem,
+            pmu: share.pmu,
+            event: share.event,
+            filter: share.filter,
+            unit: share.unit,
+            owner: share.owner,
+            pid: share.pid,
+            number: share.number,
+            comm: share.comm,
+            cgroup_id: share.cgroup_id,
+            cgroup: share.cgroup,
+            container: share.container,
+            pod: share.pod,
+            value: share.value,
+            low: interval.map(|(low, _)| low),
+            high: interval.map(|(_, high)| high),
+            total: share.total,
+            running: share.running,
+            method: share.method,
+            confidence: share.confidence,
+            cgroup_confidence: share.cgroup_confidence,
+            processes: share.processes,
+            job: share.job,
+        }
+    }
+}
