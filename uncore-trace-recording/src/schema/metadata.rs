@@ -41,6 +41,9 @@ pub const METHOD: &str = "uncore_trace.method";
 pub const MIN_SHARE: &str = "uncore_trace.min_share";
 /// Most rows of `fabric` in a second, or `all`; absent in older recordings, which have all.
 pub const ROWS_PER_S: &str = "uncore_trace.rows_per_s";
+/// Number of windows in which only the owners with the largest shares have rows of `fabric`; absent
+/// if the recording was killed, and in older recordings.
+pub const LIMITED_WINDOWS: &str = "uncore_trace.limited_windows";
 /// The lag in ns: how long windows of methods that learn wait for later ticks.
 pub const LAG_NS: &str = "uncore_trace.lag_ns";
 /// `true` if I/O of block and network devices was recorded.

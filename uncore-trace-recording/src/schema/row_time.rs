@@ -5,6 +5,9 @@
 pub enum RowTime {
     /// A window or a tick that ends at this time.
     Ends(&'static str),
+    /// The windows that end in a second, the last of them at this time. Only whole seconds are cut
+    /// out.
+    Second(&'static str),
     /// The tick with this number. The rows of the tick before the first one hold the counts at the
     /// begin.
     Tick(&'static str),

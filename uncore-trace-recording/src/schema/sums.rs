@@ -18,9 +18,14 @@ use super::row_time::RowTime;
 /// Length of a second of this table, ns. Where windows are longer, it is as long as a window.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
+/// Length of the seconds of a recording with such windows, ns: a multiple of these.
+pub const fn second_length_ns(window_ns: u64) -> u64 {
+    SECOND_NS.div_ceil(window_ns) * window_ns
+}
+
 table! {
     "sums", "each owner's share of each counter in each second, of all cgroups", sorted by [], in order of "mono_ns";
-    RowTime::Ends("mono_ns");
+    RowTime::Second("mono_ns");
     ts: Time => Plain, "End of the last window of `fabric` in the second, wall clock, in microseconds, UTC.";
     mono_ns: I64 => Plain, "End of the last window of `fabric` in the second, on `CLOCK_MONOTONIC`, ns.";
     window_ns: I64 => Dict, "From the begin of the first of these windows to the end of the last, ns.";

@@ -235,6 +235,11 @@ impl Timeline {
         self.consumer.misfits()
     }
 
+    /// Number of windows so far in which only the owners with the largest shares have rows.
+    pub fn limited_windows(&self) -> u64 {
+        self.consumer.limited_windows()
+    }
+
     /// Paths of the cgroups that moved the most bytes of memory lately, the largest first.
     pub fn largest_cgroups(&mut self) -> Vec<Arc<str>> {
         self.consumer.largest_cgroups()

@@ -175,6 +175,10 @@ impl LogConsumer for Attributor {
         links_by_misfit.into_iter().map(note).collect()
     }
 
+    fn limited_windows(&self) -> u64 {
+        self.rows.limited_windows()
+    }
+
     fn largest_cgroups(&mut self) -> Vec<Arc<str>> {
         let ids = self.credit.largest_cgroups().into_iter();
         ids.filter_map(|id| Some(Arc::from(&*self.names.cgroup_names(id)?.path))).collect()

@@ -43,8 +43,8 @@ struct RankedRows {
 }
 
 /// Unites the shares of a window that have no rows of their own, and rounds the others. `sets` has
-/// the set of CPUs of each counter.
-pub(super) fn unite_rows(window: &mut EndedWindow, sets: &[usize], limits: &RowLimits) {
+/// the set of CPUs of each counter. Whether the limit left out owners.
+pub(super) fn unite_rows(window: &mut EndedWindow, sets: &[usize], limits: &RowLimits) -> bool {
     let max_rows = limits.row_limit.window_rows(window.length_ns);
     let mut large = find_large_owners(window, sets, limits.min_share);
     let is_limited =
@@ -55,6 +55,7 @@ pub(super) fn unite_rows(window: &mut EndedWindow, sets: &[usize], limits: &RowL
         let unites = is_limited || is_estimate && limits.min_share > 0.0;
         divided.make_rows(large.get(&(*set, is_estimate)).filter(|_| unites));
     }
+    is_limited
 }
 
 /// Unites the shares of processes that are small in a second, and rounds the others. Every cgroup

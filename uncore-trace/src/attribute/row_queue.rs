@@ -4,6 +4,7 @@
 //! made before the next entry is applied, or they would have names that came later.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cgroup_credit::CgroupCredit;
 use super::counter::TrackedCounter;
@@ -30,6 +31,8 @@ pub(super) struct RowQueue {
     sums: Option<SecondSums>,
     /// Whether no window follows.
     is_ended: bool,
+    /// Windows in which only the owners with the largest shares have rows.
+    limited_windows: u64,
     /// Windows that every counter has divided, oldest first, with the shares of their rows; each
     /// second after its windows.
     ready: VecDeque<ReadyRows>,
@@ -76,6 +79,7 @@ impl RowQueue {
             threads,
             sums,
             is_ended: false,
+            limited_windows: 0,
             ready: VecDeque::new(),
             making: None,
         }
@@ -84,6 +88,11 @@ impl RowQueue {
     /// Whether some rows of a window are made, and others are not.
     pub(super) const fn is_within_window(&self) -> bool {
         self.making.is_some()
+    }
+
+    /// Number of windows in which only the owners with the largest shares have rows.
+    pub(super) const fn limited_windows(&self) -> u64 {
+        self.limited_windows
     }
 
     /// Ends the second in which the recording ends, after the rows of its windows.
@@ -149,12 +158,17 @@ impl RowQueue {
         });
         self.order_rows(windows);
         let sets: Vec<usize> = tracks.iter().map(|track| track.set).collect();
+        let limited_windows = AtomicU64::new(0);
         workers::run_jobs(threads, self.ready.make_contiguous(), |rows| match rows {
-            ReadyRows::Window(window) => row_budget::unite_rows(window, &sets, &limits),
+            ReadyRows::Window(window) => {
+                let is_limited = row_budget::unite_rows(window, &sets, &limits);
+                limited_windows.fetch_add(u64::from(is_limited), Ordering::Relaxed);
+            }
             ReadyRows::Second(second) => {
                 row_budget::unite_sums(&mut second.window, &sets, limits.min_share);
             }
         });
+        self.limited_windows += limited_windows.into_inner();
     }
 
     /// Queues windows, oldest first, and each second after its windows.

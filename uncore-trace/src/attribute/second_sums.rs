@@ -12,7 +12,7 @@ use super::span::DividedWindow;
 use super::waiting::{EndedWindow, WindowState};
 use super::workers;
 use crate::entries::Owner;
-use crate::schema::sums::SECOND_NS;
+use crate::schema::sums;
 
 /// The sums of the second that is not over, for each counter.
 #[derive(Debug)]
@@ -104,9 +104,8 @@ impl CounterSums {
 impl SecondSums {
     /// No sums yet, of windows of `window_ns` and so many counters.
     pub(super) fn new(tick_ns: u64, window_ns: u64, counters: usize) -> Self {
-        let length_ns = SECOND_NS.div_ceil(window_ns) * window_ns;
         let counters = std::iter::repeat_with(CounterSums::default).take(counters).collect();
-        Self { length_ticks: length_ns / tick_ns, end_tick: None, counters }
+        Self { length_ticks: sums::second_length_ns(window_ns) / tick_ns, end_tick: None, counters }
     }
 
     /// The tick at which the second ends that a window belongs to, by the tick of its end.

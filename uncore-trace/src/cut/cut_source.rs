@@ -9,7 +9,7 @@ use super::rows::CutTicks;
 use crate::clock::{Snapshot, TimeSpan};
 use crate::schema::columns::word_column;
 use crate::schema::loss::{self, Cause};
-use crate::schema::{columns, fabric, metadata, runtime};
+use crate::schema::{columns, fabric, metadata, runtime, sums};
 use crate::tables::manifest::Manifest;
 use crate::tables::reader::Recording;
 
@@ -112,6 +112,22 @@ impl PartToCut {
     /// What the part has of a span.
     pub(super) fn overlap(&self, span: TimeSpan<i64>) -> TimeSpan<i64> {
         TimeSpan::new(span.begin_ns.max(self.begin_ns), span.end_ns.min(self.end_ns))
+    }
+
+    /// The whole seconds of the part that are in a span: the first and the last of the part are
+    /// whole.
+    pub(super) fn seconds_within(&self, span: TimeSpan<i64>) -> TimeSpan<i64> {
+        let window_ns = self.window_ns.unsigned_abs();
+        let second_ns = sums::second_length_ns(window_ns).cast_signed();
+        let round_down = |time_ns: i64| time_ns.div_euclid(second_ns) * second_ns;
+        let TimeSpan { mut begin_ns, mut end_ns } = self.overlap(span);
+        if begin_ns > self.begin_ns {
+            begin_ns = round_down(begin_ns.saturating_add(second_ns - 1));
+        }
+        if end_ns < self.end_ns {
+            end_ns = round_down(end_ns);
+        }
+        TimeSpan { begin_ns, end_ns: end_ns.max(begin_ns) }
     }
 
     /// The ticks of the part that are in a span.

@@ -141,6 +141,10 @@ fn copy_parts(
                     cpu_times.add_rows(def, &batch)?;
                     write(batch)
                 })?,
+                RowTime::Second(time) => {
+                    let seconds = source_part.seconds_within(whole_span);
+                    copy_ended(&table, &columns, time, seconds, &mut write)?;
+                }
                 RowTime::Tick(tick) => {
                     let ticks = source_part.ticks_within(whole_span);
                     readings.copy_ticks(&table, &columns, tick, &ticks, &mut write)?;

@@ -51,6 +51,11 @@ pub trait LogConsumer: Debug {
         Vec::new()
     }
 
+    /// Number of windows so far in which only the owners with the largest shares have rows.
+    fn limited_windows(&self) -> u64 {
+        0
+    }
+
     /// The steps of [`Relief`] that leave out something, least first.
     fn relief_steps(&self) -> Vec<Relief> {
         Vec::new()

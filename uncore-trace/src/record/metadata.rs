@@ -98,6 +98,7 @@ pub(super) fn at_end(
     if let Some(tick) = timeline.stop_tick() {
         set(metadata::STOP_TICK, tick.to_string());
     }
+    set(metadata::LIMITED_WINDOWS, timeline.limited_windows().to_string());
     set(metadata::OWN, to_json(&recorder_use)?);
     set(metadata::COMPLETE, end.complete.to_string());
     Ok(())

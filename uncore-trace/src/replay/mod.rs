@@ -100,10 +100,12 @@ pub fn attribute(
         );
     }
     let mut writer = Writer::create(target, create, &facts.pairs)?;
-    let misfits = replay_entries(recording, &facts, &mut writer).with_context(|| {
-        format!("cannot attribute {} again", recording.recording_path().display())
-    })?;
+    let (misfits, limited_windows) =
+        replay_entries(recording, &facts, &mut writer).with_context(|| {
+            format!("cannot attribute {} again", recording.recording_path().display())
+        })?;
     metadata::set_misfits(&mut facts.pairs, &misfits)?;
+    facts.pairs.insert(metadata::LIMITED_WINDOWS.to_owned(), limited_windows.to_string());
     writer.finish(&facts.pairs)
 }
 
@@ -121,12 +123,13 @@ impl ReplayLog {
     }
 }
 
-/// Divides the counts, and returns what they say against the model.
+/// Divides the counts. Returns what they say against the model, and the number of windows in which
+/// only the owners with the largest shares have rows.
 fn replay_entries(
     recording: &Recording,
     facts: &RecordedFacts,
     writer: &mut Writer,
-) -> Result<Vec<String>> {
+) -> Result<(Vec<String>, u64)> {
     let mut readings = StoredReadings::open_table(recording)?;
     let mut times = StoredTimes::open_tables(recording)?;
     let mut io = StoredIo::open_table(recording)?;
@@ -178,7 +181,7 @@ fn replay_entries(
         }
     }
     writer.write(&fabric::TABLE, &log.tables.fabric.finish())?;
-    Ok(log.attributor.misfits())
+    Ok((log.attributor.misfits(), log.attributor.limited_windows()))
 }
 
 /// A number in the metadata.

@@ -26,7 +26,11 @@ use crate::schema::columns::nullable_value;
 use crate::schema::fabric::{self, part_of_somebody};
 use crate::schema::link::Direction;
 use crate::schema::owner;
-use crate::tables::reader::Recording;
+use crate::tables::reader::{OpenTable, Recording};
+
+mod from_sums;
+
+use from_sums::SummedTime;
 
 /// What is asked of the table `fabric`.
 #[derive(Debug, Clone)]
@@ -202,22 +206,32 @@ fn sum_in_threads(
         return Ok(Usage { grouping, is_chosen, start_ns: 0, span, step_ns, events });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
-    let rows =
-        table.scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?;
-    let events_by_thread = parallel::sum_in_threads(rows, threads, |batches, number| {
-        let mut sums = EventSummer::new(grouping, scale, span.wanted.clone(), (number, threads));
-        let mut known = LineCache::new();
-        for batch in batches {
-            let columns = FabricColumns::new(&batch, question)?;
-            if known.begin_batch(&columns) {
-                sums.counters.clear();
+    let columns = question.columns_to_read(recording);
+    let sum_rows = |table: &OpenTable, columns: &[&str], ends: RangeInclusive<i64>| {
+        let rows = table.scan_within(columns, "mono_ns", ends.clone())?;
+        let events_by_thread = parallel::sum_in_threads(rows, threads, |batches, number| {
+            let mut sums = EventSummer::new(grouping, scale, ends.clone(), (number, threads));
+            let mut known = LineCache::new();
+            for batch in batches {
+                let columns = FabricColumns::new(&batch, question)?;
+                if known.begin_batch(&columns) {
+                    sums.counters.clear();
+                }
+                sums.add_batch(&columns, &mut known);
             }
-            sums.add_batch(&columns, &mut known);
-        }
-        Ok(sums.finish_events())
-    })?;
-    let mut events: Vec<UsageEvent> = events_by_thread.into_iter().flatten().collect();
+            Ok(sums.finish_events())
+        })?;
+        anyhow::Ok(events_by_thread.into_iter().flatten().collect::<Vec<UsageEvent>>())
+    };
+    let mut events = sum_rows(&table, &columns, span.wanted.clone())?;
     events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
+    if let Some(summed) = SummedTime::find(recording, &span)? {
+        let with_known_time = [&columns[..], &["known_ns"]].concat();
+        let seconds = sum_rows(&summed.table, &with_known_time, summed.ends.clone())?;
+        let others = summed.other_ends(&span.wanted).into_iter();
+        let parts = others.map(|ends| sum_rows(&table, &columns, ends)).chain([Ok(seconds)]);
+        from_sums::replace_lines(&mut events, parts.collect::<Result<_>>()?);
+    }
     let SelectedTime { start_ns, begin_ns, end_ns, .. } = span;
     let span = TimeSpan { begin_ns, end_ns };
     Ok(Usage { grouping, is_chosen, start_ns, span, step_ns: scale.step_ns, events })

@@ -283,7 +283,7 @@ impl Pass {
     }
 }
 
-fn conservation_fault(
+pub(super) fn conservation_fault(
     windows: &WindowCollector,
     window: &CheckedWindow,
     total: f64,

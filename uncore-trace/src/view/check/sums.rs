@@ -1,0 +1,103 @@
+//! Verifies `sums`: the owners of a second sum to its total, which is that of its windows in
+//! `fabric`.
+
+use std::collections::{HashMap, VecDeque};
+
+use anyhow::Result;
+
+use super::rows::conservation_fault;
+use super::window::{self, CheckedCounter, CheckedWindow, WindowCollector};
+use super::{CheckOutcome, FaultTally};
+use crate::schema::{fabric, sums};
+use crate::tables::reader::{Ahead, Recording};
+
+/// Relative error of a sum of totals.
+const RELATIVE: f64 = 1e-9;
+
+/// Compares each second with its windows; `None` if the recording has no sums.
+pub(super) fn verify_sum_rows(recording: &Recording) -> Option<CheckOutcome> {
+    let compare = || compare_seconds(recording);
+    FaultTally::table_outcome(recording, &sums::TABLE, compare, "seconds")
+}
+
+/// The windows of `fabric` that no second has had yet, by counter.
+struct UnsummedWindows {
+    scan: Ahead,
+    collector: WindowCollector,
+    is_over: bool,
+    windows: HashMap<CheckedCounter, VecDeque<CheckedWindow>>,
+}
+
+fn compare_seconds(recording: &Recording) -> Result<FaultTally> {
+    let fabric = recording.open_table(&fabric::TABLE)?;
+    let mut unsummed = UnsummedWindows {
+        scan: fabric.scan_columns(&window::COLUMNS)?.decode_ahead()?,
+        collector: WindowCollector::default(),
+        is_over: false,
+        windows: HashMap::new(),
+    };
+    let mut tally = FaultTally::default();
+    let mut seconds = WindowCollector::default();
+    let mut read = Ok(());
+    let mut compare = |seconds: &WindowCollector, second: &CheckedWindow| {
+        let counter = seconds.counter_name(second.counter);
+        match unsummed.take_total(counter, second) {
+            Ok(total) => tally.examine_item(|| second_fault(seconds, second, total)),
+            Err(error) => read = Err(error),
+        }
+    };
+    for batch in recording.open_table(&sums::TABLE)?.scan_columns(&window::COLUMNS)? {
+        seconds.add_batch(&batch?, &mut compare)?;
+    }
+    seconds.finish(&mut compare);
+    read.map(|()| tally)
+}
+
+impl UnsummedWindows {
+    /// The sum of the totals of a counter's windows that end in a second.
+    fn take_total(&mut self, counter: CheckedCounter, second: &CheckedWindow) -> Result<f64> {
+        let last_ns = |windows: &HashMap<CheckedCounter, VecDeque<CheckedWindow>>| {
+            windows.get(&counter).and_then(|windows| windows.back()).map(|window| window.end_ns)
+        };
+        while !self.is_over && last_ns(&self.windows).is_none_or(|end_ns| end_ns < second.end_ns) {
+            self.read_batch()?;
+        }
+        let mut total = 0.0;
+        let windows = self.windows.entry(counter).or_default();
+        while let Some(window) = windows.pop_front_if(|window| window.end_ns <= second.end_ns) {
+            // Earlier ones are of a second that was cut in two.
+            if window.end_ns > second.begin_ns {
+                total += window.total.unwrap_or_default();
+            }
+        }
+        Ok(total)
+    }
+
+    fn read_batch(&mut self) -> Result<()> {
+        let windows = &mut self.windows;
+        let mut keep_window = |collector: &WindowCollector, window: &CheckedWindow| {
+            windows.entry(collector.counter_name(window.counter)).or_default().push_back(*window);
+        };
+        if let Some(batch) = self.scan.next().transpose()? {
+            self.collector.add_batch(&batch, &mut keep_window)
+        } else {
+            self.collector.finish(&mut keep_window);
+            self.is_over = true;
+            Ok(())
+        }
+    }
+}
+
+fn second_fault(
+    seconds: &WindowCollector,
+    second: &CheckedWindow,
+    fabric_total: f64,
+) -> Option<String> {
+    let total = second.total.unwrap_or_default();
+    let is_near = (fabric_total - total).abs() <= RELATIVE * total.abs().max(fabric_total.abs());
+    if !is_near {
+        let name = seconds.describe_window(second);
+        return Some(format!("{name}: sums has {total}, the windows of fabric {fabric_total}"));
+    }
+    conservation_fault(seconds, second, total)
+}
