@@ -68,6 +68,7 @@ mod io_group;
 mod kernels;
 mod kubelet;
 mod lifecycle;
+mod limited_rows;
 mod machines;
 mod marks;
 mod meters;

@@ -17,7 +17,7 @@ use crate::choice::default_tick;
 use crate::cli::messages;
 use crate::confine::ThreadNeeds;
 use crate::discover::{self, CgroupMounts, Machine};
-use crate::plan::Plan;
+use crate::plan::{Plan, SHORTEST_WINDOW_NS};
 use crate::record::{
     self, AtSwitch, OptionsToCheck, RecordOptions, RecorderControl, RecordingOutcome, Sampling,
 };
@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<u8> {
     {
         bail!("--monitor takes its number after =: write --monitor={}", number.to_string_lossy());
     }
-    let interval = args.interval;
+    let interval = args.interval.unwrap_or(Duration::from_nanos(SHORTEST_WINDOW_NS));
     let tick = args.tick.unwrap_or_else(|| default_tick(interval));
     let machine = discover::machine(args.root.root_dir())?;
     for problem in &machine.problems {
@@ -72,6 +72,13 @@ pub fn run(args: &Args) -> Result<u8> {
     let request = args.select.plan_request(&machine, to_nanos(tick), to_nanos(interval));
     let catalog = args.select.load_catalog()?;
     let mut plan = args.witness.plan_request(&machine, &catalog, request, args.method)?;
+    if args.interval.is_none()
+        && let Some(note) = plan.choose_window(args.rows.unwrap_or(RowLimit::DEFAULT))
+        && !args.quiet
+    {
+        messages::print_message(&note);
+    }
+    let interval = Duration::from_nanos(plan.window_ns);
     if args.min_gap.is_zero() && args.sample_on.contains(&Sampling::Sched) {
         plan.read_at_switch();
     }

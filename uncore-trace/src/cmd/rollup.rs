@@ -1,6 +1,7 @@
 //! `uncore-trace rollup`.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,13 +12,14 @@ use super::output::{ModeArg, print};
 use super::record::seconds;
 use super::select::to_nanos;
 use crate::config;
-use crate::schema::{fabric, metadata, rollup};
+use crate::schema::{TableDef, fabric, metadata, rollup, sums};
 use crate::tables::hours::Hours;
-use crate::tables::reader::Recording;
+use crate::tables::reader::{OpenTable, Recording};
 use crate::tables::writer::RecordingSize;
 use crate::text::{count_noun, printable};
 use crate::units;
 use crate::view::rollup::{RollupForm, RollupSummer, WallTimeSource};
+use crate::view::summed_time::SummedTime;
 
 /// Sum recordings in longer windows, as files for many hosts
 ///
@@ -83,6 +85,9 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
+/// The ends of all windows.
+const ALL_TIMES: RangeInclusive<i64> = i64::MIN..=i64::MAX;
+
 /// Sums one recording. Returns the files that it writes. Two recordings may have parts of one
 /// window, so earlier files are kept.
 fn sum_recording(
@@ -109,11 +114,23 @@ fn sum_recording(
     let hours = Hours::open(&args.output, args.permissions.mode, rollup::file_metadata(&pairs))?;
     let mut hours = hours.allow_existing(earlier_files.clone());
     let mut written: Vec<(PathBuf, RecordingSize)> = Vec::new();
-    for batch in table.scan_columns(&fabric::TABLE.column_names())? {
-        summer.add_fabric(0, &batch?)?;
-        while let Some(rows) = summer.close_complete_window(WallTimeSource::Recorded) {
-            written.extend(hours.write(rows.end, &rows.batch)?);
+    let mut sum_rows = |table: &OpenTable, def: &TableDef, ends: RangeInclusive<i64>| {
+        for batch in table.scan_within(&def.column_names(), "mono_ns", ends.clone())? {
+            summer.add_rows(0, &batch?, &ends)?;
+            while let Some(rows) = summer.close_complete_window(WallTimeSource::Recorded) {
+                written.extend(hours.write(rows.end, &rows.batch)?);
+            }
         }
+        anyhow::Ok(())
+    };
+    match SummedTime::find_seconds(recording, &ALL_TIMES)? {
+        Some(SummedTime { table: seconds, ends }) => {
+            let (begin, end) = (*ends.start(), *ends.end());
+            sum_rows(&table, &fabric::TABLE, i64::MIN..=begin.saturating_sub(1))?;
+            sum_rows(&seconds, &sums::TABLE, ends)?;
+            sum_rows(&table, &fabric::TABLE, end.saturating_add(1)..=i64::MAX)?;
+        }
+        None => sum_rows(&table, &fabric::TABLE, ALL_TIMES)?,
     }
     while let Some(rows) = summer.close_oldest_window(WallTimeSource::Recorded) {
         written.extend(hours.write(rows.end, &rows.batch)?);

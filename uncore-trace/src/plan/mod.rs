@@ -30,6 +30,7 @@ mod role;
 mod shared_terms;
 pub mod traffic;
 pub mod uncounted;
+mod window_length;
 
 use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
@@ -45,6 +46,7 @@ pub use self::io::{IoDirection, IoScope};
 use self::pmus::PmuIndex;
 use self::resolve::{ResolvedEvent, Resolver, error_in_text};
 pub use self::role::CounterRole;
+pub use self::window_length::SHORTEST_WINDOW_NS;
 use crate::catalog::Catalog;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::group::Group;

@@ -31,6 +31,7 @@ pub mod render;
 pub mod rollup;
 pub mod selected;
 pub mod span;
+pub mod summed_time;
 pub mod sums;
 mod table_layout;
 pub mod tenants;

@@ -19,6 +19,7 @@ use super::links::Links;
 use super::parallel;
 use super::selected::ReportSelection;
 use super::span::{SelectedTime, TimePoint};
+use super::summed_time::SummedTime;
 use super::sums::{CountedTime, HighestRate, MomentRate, ShareSum, Window};
 use super::tenants::DominantCgroup;
 use crate::clock::TimeSpan;
@@ -29,8 +30,6 @@ use crate::schema::owner;
 use crate::tables::reader::{OpenTable, Recording};
 
 mod from_sums;
-
-use from_sums::SummedTime;
 
 /// What is asked of the table `fabric`.
 #[derive(Debug, Clone)]
@@ -225,7 +224,7 @@ fn sum_in_threads(
     };
     let mut events = sum_rows(&table, &columns, span.wanted.clone())?;
     events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
-    if let Some(summed) = SummedTime::find(recording, &span)? {
+    if let Some(summed) = SummedTime::find_seconds(recording, &span.wanted)? {
         let with_known_time = [&columns[..], &["known_ns"]].concat();
         let seconds = sum_rows(&summed.table, &with_known_time, summed.ends.clone())?;
         let others = summed.other_ends(&span.wanted).into_iter();

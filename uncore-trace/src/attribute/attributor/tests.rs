@@ -1,4 +1,5 @@
 mod devices;
+mod limits;
 mod long;
 
 use std::collections::BTreeMap;

@@ -127,10 +127,10 @@ pub struct Args {
     pub(super) cgroup_depth: Option<usize>,
 
     /// Length of a window, the time that a row covers: a whole number of ticks, at most 1m; a bare
-    /// number is milliseconds
-    #[arg(short = 'I', long, value_name = "TIME", default_value = "10ms", value_parser = millis,
-          help_heading = DIVIDE)]
-    pub(super) interval: Duration,
+    /// number is milliseconds [default: 10ms, or longer where --rows leaves too few rows for each
+    /// counter]
+    #[arg(short = 'I', long, value_name = "TIME", value_parser = millis, help_heading = DIVIDE)]
+    pub(super) interval: Option<Duration>,
 
     /// How to divide the counts of counters that are not read at every context switch
     #[arg(long, value_name = "METHOD", default_value = "auto", help_heading = DIVIDE)]

@@ -28,6 +28,7 @@ mod grid;
 mod window;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 
 use anyhow::Result;
 use arrow::array::{Int16Array, RecordBatch, TimestampMicrosecondArray};
@@ -37,6 +38,7 @@ use self::window::OpenWindow;
 use super::interval::UncertainShare;
 use super::key::cause_name;
 use super::links::{Links, limit};
+use super::sums::Window;
 use crate::clock::{RollupTime, Snapshot, TimeSpan};
 use crate::schema::canary::CanarySummary;
 use crate::schema::columns::{self, nullable_value};
@@ -207,6 +209,20 @@ impl RollupSummer {
     ///
     /// The batch lacks columns of the table.
     pub fn add_fabric(&mut self, source: u32, batch: &RecordBatch) -> Result<()> {
+        self.add_rows(source, batch, &(i64::MIN..=i64::MAX))
+    }
+
+    /// Adds the rows of `fabric` or `sums` whose windows end in `wanted`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RollupSummer::add_fabric`].
+    pub fn add_rows(
+        &mut self,
+        source: u32,
+        batch: &RecordBatch,
+        wanted: &RangeInclusive<i64>,
+    ) -> Result<()> {
         let ends = columns::i64_column(batch, "mono_ns")?;
         let lengths = columns::i64_column(batch, "window_ns")?;
         let times: &TimestampMicrosecondArray = columns::typed_column(batch, "ts")?;
@@ -224,10 +240,18 @@ impl RollupSummer {
         let running = columns::f32_column(batch, "running")?;
         let confidences = columns::f32_column(batch, "confidence")?;
         let cgroup_confidences = columns::f32_column(batch, "cgroup_confidence")?;
+        // Of a window of `fabric`, all is known or nothing.
+        let known_times = batch
+            .column_by_name("known_ns")
+            .map(|_| columns::i64_column(batch, "known_ns"))
+            .transpose()?;
         let mut known: HashMap<LineKeys, (usize, usize)> = HashMap::new();
         let (mut portions, mut spread) = (Vec::new(), None);
         for row in 0..batch.num_rows() {
             let (end_ns, length_ns) = (ends.value(row), lengths.value(row));
+            if !wanted.contains(&end_ns) {
+                continue;
+            }
             let counter = counters.value(row);
             let counter_index = self.find_or_add_counter(counter, end_ns, batch, row)?;
             if spread.replace((end_ns, length_ns, counter_index))
@@ -246,7 +270,13 @@ impl RollupSummer {
                 window.note_end(RollupTime { ts_us: times.value(row), mono_ns: end_ns });
                 let total = total.map(|total| total * fraction);
                 if is_new {
-                    window.add_total(counter_index, counter, time, total, running.value(row));
+                    let known_ns = match known_times {
+                        Some(known_times) => known_times.value(row) as f64 * fraction,
+                        None if total.is_some() => time.len_ns() as f64,
+                        None => 0.0,
+                    };
+                    let known = Window::new(time.end_ns, time.len_ns(), known_ns.round() as i64);
+                    window.add_total(counter_index, counter, known, total, running.value(row));
                 }
                 let line_keys = (
                     close_ns,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::super::interval::UncertainShare;
 use super::super::sums::{CountedTime, ShareSum, Window};
 use super::{MOST_LINES, RollupOwner};
-use crate::clock::{RollupTime, TimeSpan};
+use crate::clock::RollupTime;
 use crate::schema::owner::{OTHER_TASKS, TASK};
 
 /// Bits of the mantissa of an interval's ends. They are rounded outwards to 0.1 %, so that they
@@ -136,26 +136,23 @@ impl OpenWindow {
         self.newest_end.map_or(0, |newest| newest.ts_us + (end_ns - newest.mono_ns) / 1000)
     }
 
-    /// Adds the total of a counter in a part of the window.
+    /// Adds the total of a counter in a part of the window, of which some time is known.
     pub(super) fn add_total(
         &mut self,
         counter_index: usize,
         counter: i32,
-        time: TimeSpan<i64>,
+        window: Window,
         total: Option<f64>,
         running: f32,
     ) {
         let totals = self.totals.entry(counter_index).or_default();
         totals.total += total.unwrap_or(0.0);
-        let length_ns = time.len_ns();
-        if length_ns <= 0 {
+        // Its windows are written already.
+        if window.end_ns <= window.begin_ns {
             return;
         }
-        totals.time.add_window(
-            counter,
-            Window::of_value(time.end_ns, length_ns, total.is_some()),
-            &(),
-        );
+        let length_ns = window.length_ns();
+        totals.time.add_window(counter, window, &());
         totals.running.0 += f64::from(running) * length_ns as f64;
         totals.running.1 += length_ns as f64;
     }
