@@ -14,10 +14,8 @@ use super::learning::{LearnMoment, Learning, LearningSetup};
 use super::memory_links::find_memory_links;
 use super::misfit::Misfit;
 use super::owner_names::OwnerNames;
-use super::row_budget::RowLimits;
 use super::row_queue::{RowQueue, RowSource};
 use super::schedule::{LEARN_INTERVAL_NS, LearnSchedule};
-use super::second_sums::SecondSums;
 use super::series::WindowClock;
 use super::span::Close;
 use super::stage::{DivisionStage, StageSetup};
@@ -188,17 +186,7 @@ impl LogConsumer for Attributor {
 impl Attributor {
     /// The state before the first entry.
     pub fn new(facts: &RecordingFacts<'_>) -> Self {
-        let &RecordingFacts {
-            plan,
-            counters,
-            methods,
-            start_tick,
-            clock: wall,
-            origin,
-            siblings,
-            threads,
-            sums: makes_sums,
-        } = facts;
+        let &RecordingFacts { plan, counters, methods, start_tick, siblings, threads, .. } = facts;
         let tick_ns = plan.tick_ns;
         let clock = WindowClock { tick_ns, window_ns: plan.window_ns, start_tick };
         let (sets, set_of) = usage::distinct_cpu_sets(plan);
@@ -231,14 +219,7 @@ impl Attributor {
             learning: Learning::new(learning, &mut tracks),
             stages: create_stages(&mut StageSetup { plan, tracks: &mut tracks, start_tick }),
             waiting: WaitingWindows::default(),
-            rows: RowQueue::new(
-                tick_ns,
-                wall,
-                origin.clone(),
-                RowLimits { min_share: methods.min_share, row_limit: methods.row_limit },
-                makes_sums.then(|| SecondSums::new(tick_ns, plan.window_ns, tracks.len())),
-                threads,
-            ),
+            rows: RowQueue::new(facts, tracks.len()),
             names: OwnerNames::default(),
             credit: CgroupCredit::new(&find_memory_links(plan, &tracks)),
             tracks,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cgroup_credit::CgroupCredit;
 use super::counter::TrackedCounter;
+use super::facts::RecordingFacts;
 use super::owner_names::OwnerNames;
 use super::row_budget::{self, RowLimits};
 use super::rows::{RowContext, WindowRows};
@@ -62,22 +63,17 @@ pub(super) struct RowSource<'a> {
 }
 
 impl RowQueue {
-    /// No windows, of a recording with ticks of `tick_ns`.
-    pub(super) const fn new(
-        tick_ns: u64,
-        wall: Snapshot,
-        origin: RecordingOrigin,
-        limits: RowLimits,
-        sums: Option<SecondSums>,
-        threads: usize,
-    ) -> Self {
+    /// No windows yet, of a recording with so many counters.
+    pub(super) fn new(facts: &RecordingFacts<'_>, counters: usize) -> Self {
+        let &RecordingFacts { plan, methods, clock, origin, threads, sums: makes_sums, .. } = facts;
+        let sums = || SecondSums::new(plan.tick_ns, plan.window_ns, counters);
         Self {
-            tick_ns,
-            wall,
-            origin,
-            limits,
+            tick_ns: plan.tick_ns,
+            wall: clock,
+            origin: origin.clone(),
+            limits: RowLimits { min_share: methods.min_share, row_limit: methods.row_limit },
             threads,
-            sums,
+            sums: makes_sums.then(sums),
             is_ended: false,
             limited_windows: 0,
             ready: VecDeque::new(),
