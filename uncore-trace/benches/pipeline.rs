@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use fastrand::Rng;
 use uncore_trace::assemble::{Sink, Timeline, TimelineSetup};
 use uncore_trace::attribute::{
@@ -405,6 +405,16 @@ struct BenchRecording {
     relief: Relief,
 }
 
+/// The limit of rows of `record`, or that of the variable `ROWS_PER_S`. A recording that is kept for
+/// its number of rows has all.
+fn row_limit(size: MachineSize) -> Result<RowLimit> {
+    match std::env::var("ROWS_PER_S") {
+        Ok(text) => text.parse().map_err(|error| anyhow!("ROWS_PER_S={text}: {error}")),
+        Err(_) if size.rows < u64::MAX => Ok(RowLimit::All),
+        Err(_) => Ok(RowLimit::DEFAULT),
+    }
+}
+
 /// Records into a dataset. With a speed, records come so many times as fast as those of a machine.
 fn record_machine(
     size: MachineSize,
@@ -412,7 +422,9 @@ fn record_machine(
     speed: Option<f64>,
     run: &Path,
 ) -> Result<BenchRecording> {
-    let plan = machine_plan(size);
+    let mut plan = machine_plan(size);
+    let row_limit = row_limit(size)?;
+    plan.choose_window(row_limit);
     let layouts = cpu_layouts(&plan);
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
     let pairs = metadata_pairs(&plan, clock)?;
@@ -429,14 +441,14 @@ fn record_machine(
             lag_ns: LAG_NS,
             effort: Effort::Live,
             min_share: MIN_SHARE,
-            row_limit: RowLimit::All,
+            row_limit,
         },
         start_tick: START,
         clock,
         origin: &sink.origin,
         siblings: &CoreSiblings::default(),
         threads: attribute::available_threads(),
-        sums: false,
+        sums: true,
     });
     let setup = TimelineSetup {
         plan: &plan,

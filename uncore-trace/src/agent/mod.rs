@@ -48,7 +48,7 @@ use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
 use crate::plan::Plan;
 use crate::record::{self, RecordingOutcome};
-use crate::schema::{TableDef, canary, fabric, readings};
+use crate::schema::{TableDef, canary, fabric, readings, sums};
 use crate::signals::{Signals, event_loop};
 use crate::tables::lock::Lock;
 use crate::tables::thread::Tap;
@@ -104,7 +104,7 @@ pub fn run(
     let listeners = http::open_listeners(config)?;
     let shared = Arc::new(HttpState::new(asked.clone(), config)?);
     let (sender, tap_messages) = mpsc::sync_channel(WAITING);
-    let mut tables: Vec<&'static TableDef> = vec![&fabric::TABLE];
+    let mut tables: Vec<&'static TableDef> = vec![&fabric::TABLE, &sums::TABLE];
     if parsed_conditions.iter().any(Option::is_some) {
         tables.push(&readings::TABLE);
     }

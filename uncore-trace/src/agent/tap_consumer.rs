@@ -25,7 +25,7 @@ use crate::clock::Snapshot;
 use crate::config::Config;
 use crate::record::own_cpu_ns;
 use crate::schema::origin::RecordingOrigin;
-use crate::schema::{canary, fabric, metadata, readings, rollup};
+use crate::schema::{canary, fabric, metadata, readings, rollup, sums};
 use crate::tables::hour_upkeep;
 use crate::tables::hours::{Hours, Unwritten};
 use crate::tables::mode::FileMode;
@@ -176,7 +176,10 @@ impl TapConsumer {
                 self.notify.report_ready();
                 self.pulse.note_rows();
                 self.wishes.note_windows(part_id, &rows)?;
-                self.summer.add_fabric(part_id, &rows)?;
+            }
+            // These have all cgroups, whatever rows `fabric` has.
+            Tapped::Rows(part_id, def, rows) if def.name == sums::TABLE.name => {
+                self.summer.add_rows(part_id, &rows, &(i64::MIN..=i64::MAX))?;
                 // Not the label of the part: without a ring one part lasts for the whole recording,
                 // and its offset between the clocks gets old.
                 while let Some(rows) = self

@@ -159,9 +159,8 @@ fn recorder_options(
         cgroup_depth: config.record.cgroup_depth,
         trusted_cgroups: config.identity.trusted.clone(),
         lag: LAG.min(flush / 2),
-        // Roll-ups and metrics sum each cgroup, however small.
-        min_share: 0.0,
-        row_limit: RowLimit::All,
+        // Roll-ups and metrics are made from `sums`, which has each cgroup, however small.
+        row_limit: RowLimit::DEFAULT,
         witness_budget: budget,
         buffer: buffer_mib(machine.cpus.online.len(), false, at_switch) << 20,
         listen: true,

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
-use super::super::sample::{sample_fabric, sample_metadata};
+use super::super::sample::{sample_metadata, sample_sums};
 use super::*;
 use crate::record::RecorderControl;
 use crate::schema::columns;
@@ -61,7 +61,7 @@ fn an_hour_that_cannot_be_finished_keeps_nothing_else_from_being_done() {
     let place = tempfile::tempdir().unwrap();
     let mut consumer = consumer(place.path());
     consumer.consume_message(Tapped::Metadata(0, sample_metadata())).unwrap();
-    consumer.consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[S, 20 * S]))).unwrap();
+    consumer.consume_message(Tapped::Rows(0, &sums::TABLE, sample_sums(&[S, 20 * S]))).unwrap();
     // The disk fails: the segment gets no name.
     let left = partial(place.path()).unwrap();
     fs::create_dir(left.join("000001-000001.parquet")).unwrap();
@@ -81,17 +81,17 @@ fn rows_that_cannot_be_sealed_are_counted_and_what_was_sealed_is_finished_when_i
     let place = tempfile::tempdir().unwrap();
     let mut consumer = consumer(place.path());
     consumer.consume_message(Tapped::Metadata(0, sample_metadata())).unwrap();
-    consumer.consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[S, 20 * S]))).unwrap();
+    consumer.consume_message(Tapped::Rows(0, &sums::TABLE, sample_sums(&[S, 20 * S]))).unwrap();
     consumer.seal_rows();
     consumer.look_around();
     let left = partial(place.path()).unwrap();
     let blocked = left.join("000002-000002.parquet");
     fs::create_dir(&blocked).unwrap();
-    consumer.consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[40 * S]))).unwrap();
+    consumer.consume_message(Tapped::Rows(0, &sums::TABLE, sample_sums(&[40 * S]))).unwrap();
     consumer.seal_rows();
     assert_eq!((consumer.agent_metrics.unwritten, consumer.is_failing), (1, true));
     fs::remove_dir(&blocked).unwrap();
-    consumer.consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[60 * S]))).unwrap();
+    consumer.consume_message(Tapped::Rows(0, &sums::TABLE, sample_sums(&[60 * S]))).unwrap();
     // The rows are only held in memory: whether they can be written is not known yet.
     assert!(consumer.is_failing);
     consumer.seal_rows();
@@ -109,7 +109,7 @@ fn a_window_is_labelled_by_the_current_clock() {
     // Rows whose label is 1970.
     let now = crate::clock::mono_ns();
     consumer
-        .consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[now - 20 * S, now])))
+        .consume_message(Tapped::Rows(0, &sums::TABLE, sample_sums(&[now - 20 * S, now])))
         .unwrap();
     let left = partial(place.path()).unwrap();
     assert!(!left.to_string_lossy().contains("date=1970"), "{}", left.display());
@@ -143,7 +143,7 @@ fn sets(root: &Path) -> Vec<(i64, i64, i64, f64)> {
 /// A row of `fabric` each 100 ms, of windows of 10 ms.
 fn steady(from: i64, to: i64) -> Tapped {
     let ends: Vec<i64> = (from * 10 + 1..=to * 10).map(|tenth| tenth * S / 10).collect();
-    Tapped::Rows(0, &fabric::TABLE, sample_fabric(&ends))
+    Tapped::Rows(0, &sums::TABLE, sample_sums(&ends))
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_configuration_that_is_read_again_writes_no_window_twice() {
     consumer.consume_message(Tapped::Metadata(0, sample_metadata())).unwrap();
     consumer.consume_message(steady(0, 4)).unwrap();
     consumer
-        .consume_message(Tapped::Rows(0, &fabric::TABLE, sample_fabric(&[4 * S + S / 2])))
+        .consume_message(Tapped::Rows(0, &sums::TABLE, sample_sums(&[4 * S + S / 2])))
         .unwrap();
     // Within a window, which is neither closed nor begun again.
     let same = consumer.config.clone();
