@@ -17,12 +17,11 @@ use super::calibration::{SourceUse, calibrate_misses};
 use super::cgroups::cgroup_of_owner;
 use super::columns::{self, BASELINE, RateColumns, SHARED_NEAR};
 use super::device_bytes::{BytePlacement, DeviceBytes, DeviceShares};
+use super::matrix::DenseMatrix;
 use super::port_confidence::PortConfidence;
 use super::predictor::Predictor;
 use super::sibling_cost::{ContrastSums, SiblingCost};
-use super::solve::SquareMatrix;
 use super::sums::{Design, UseRow, sum_by_slot};
-use super::symmetric::{RowBatch, SymmetricMatrix};
 use super::traffic_source::TrafficSource;
 use super::use_entry::UseEntry;
 use crate::entries::Owner;
@@ -39,6 +38,12 @@ const MIN_SOURCE_USE: f64 = 0.05;
 
 /// Gain per tick of the moving averages of a source's use.
 const MOMENTS_GAIN: f64 = 0.002;
+
+/// Number of ticks whose products are added to a block at once. Sums of `f32` are rounded after each
+/// addition, and rates are corrected by what the products in `f64` of use and count differ from the
+/// expected ones: with 100 ticks at once, rates that few ticks tell apart are off by 1.6 times as
+/// much. Fewer ticks take more time.
+const BATCH_TICKS: usize = 32;
 
 /// Length of blocks whose rates are corrected together, ns.
 const BLOCK_NS: u64 = 100_000_000;
@@ -308,14 +313,14 @@ pub(super) struct Block {
     /// Its last tick, divided by the length of a block, rounded up.
     pub number: u64,
     /// Products of use and use.
-    pub products: SymmetricMatrix<f32>,
+    pub products: DenseMatrix<f32>,
 }
 
 /// Sums that all counters of a set of CPUs need, made when the first one asks.
 #[derive(Debug, Default)]
 struct SharedSums {
     /// Sums of blocks, by the key of [`History::gram_around`].
-    grams_around: HashMap<(usize, u64), Arc<SquareMatrix>>,
+    grams_around: HashMap<(usize, u64), Arc<DenseMatrix<f32>>>,
     /// By first and last tick.
     windows: BTreeMap<(u64, u64), Arc<WindowUse>>,
 }
@@ -643,7 +648,8 @@ impl History {
             state.slot = self.columns.slot_of_source(*source);
             slot_of_number.insert(state.number, state.slot);
         }
-        let mut rows = RowBatch::default();
+        let mut rows: Vec<(UseRow, f64)> = Vec::new();
+        let mut block_number = 0;
         let first_index = self.review_end_tick.saturating_sub(self.first_tick) as usize;
         for index in first_index..self.rows.len() {
             let mut has_moved = false;
@@ -662,23 +668,32 @@ impl History {
             let size = self.design.next_relative_size(&row);
             self.sizes.push_back(size as f32);
             let number = self.block_of(self.first_tick + index as u64);
-            if self.blocks.back().is_none_or(|block| block.number < number) || rows.is_full() {
-                self.add_to_block(&mut rows);
-                if self.blocks.back().is_none_or(|block| block.number < number) {
-                    self.blocks.push_back(Block { number, products: SymmetricMatrix::default() });
-                }
+            if number != block_number {
+                self.add_to_block(block_number, &mut rows);
+                block_number = number;
             }
-            rows.push(&row, size.powf(-0.5));
+            rows.push((Arc::clone(&row), size.powf(-0.5)));
             self.design.push(row, size);
         }
-        self.add_to_block(&mut rows);
+        self.add_to_block(block_number, &mut rows);
         self.review_end_tick = self.first_tick + self.rows.len() as u64;
     }
 
-    fn add_to_block(&mut self, rows: &mut RowBatch<f32>) {
-        if let Some(block) = self.blocks.back_mut() {
-            block.products.add_products(rows, 1.0);
+    /// Adds ticks, which are removed from `rows`, to the last block or to the one after it.
+    fn add_to_block(&mut self, number: u64, rows: &mut Vec<(UseRow, f64)>) {
+        if rows.is_empty() {
+            return;
         }
+        if self.blocks.back().is_none_or(|block| block.number < number) {
+            self.blocks.push_back(Block { number, products: DenseMatrix::default() });
+        }
+        if let Some(block) = self.blocks.back_mut() {
+            let weighed: Vec<_> = rows.iter().map(|(row, factor)| (&**row, *factor)).collect();
+            for batch in weighed.chunks(BATCH_TICKS) {
+                block.products.add_products(&DenseMatrix::from_use(batch), 1.0);
+            }
+        }
+        rows.clear();
     }
 
     fn lock_shared(&self) -> std::sync::MutexGuard<'_, SharedSums> {
@@ -707,15 +722,15 @@ impl History {
         &self,
         key: (usize, u64),
         weight: impl Fn(u64) -> Option<f64>,
-    ) -> Arc<SquareMatrix> {
+    ) -> Arc<DenseMatrix<f32>> {
         let compute_gram = || {
-            let mut sum = SymmetricMatrix::<f32>::zero(self.columns.len());
+            let mut sum = DenseMatrix::zero(self.columns.len(), self.columns.len());
             for block in &self.blocks {
                 if let Some(weight) = weight(block.number) {
-                    sum.add_scaled(&block.products, weight);
+                    sum.add_scaled(&block.products, weight as f32);
                 }
             }
-            Arc::new(SquareMatrix::from_lower(&sum))
+            Arc::new(sum)
         };
         Arc::clone(self.lock_shared().grams_around.entry(key).or_insert_with(compute_gram))
     }

@@ -11,10 +11,10 @@
 
 use std::sync::Arc;
 
-use super::symmetric::{BATCH_ROWS, RowBatch, SymmetricMatrix};
+use super::matrix::DenseMatrix;
 
 /// Number of means of a group, which becomes one mean of the next scale.
-pub(super) const GROUP_LEN: usize = BATCH_ROWS;
+pub(super) const GROUP_LEN: usize = 8;
 
 /// Number of scales.
 pub(super) const SCALES: usize = 4;
@@ -75,7 +75,7 @@ pub(super) fn expected_count(rates: &[f64], row: &[(u16, f32)]) -> f64 {
 #[derive(Clone, Debug, Default)]
 pub(super) struct DesignSums {
     /// By scale: the Gram matrix, weighed.
-    pub gram: [SymmetricMatrix<f64>; SCALES],
+    pub gram: [DenseMatrix<f64>; SCALES],
     /// By scale: the sum of squared deviations of each slot's use.
     pub squared_deviations: [Vec<f64>; SCALES],
     /// By scale: the number of deviations that are free.
@@ -90,24 +90,21 @@ impl DesignSums {
     fn add_group(&mut self, group: &MeanGroup) {
         let MeanGroup { scale, ref means, weight } = *group;
         let size = GROUP_LEN.pow(scale as u32) as f64;
-        let mut rows = RowBatch::default();
-        for mean in means {
-            rows.push(&mean.row, 1.0);
-        }
+        let use_rows: Vec<_> = means.iter().map(|mean| (&*mean.row, 1.0)).collect();
+        let mut rows = DenseMatrix::from_use(&use_rows);
         let is_last = scale + 1 == SCALES;
-        let dense_rows = rows.rows_mut();
         let deviations_of_scale = &mut self.squared_deviations[scale];
-        let n = dense_rows.first().map_or(0, Vec::len);
+        let n = rows.column_count();
         deviations_of_scale.resize(n.max(deviations_of_scale.len()), 0.0);
         for (slot, squared) in deviations_of_scale[..n].iter_mut().enumerate() {
-            let sum: f64 = dense_rows.iter().map(|row| row[slot]).sum();
+            let sum: f64 = rows.column_mut(slot).map(|amount| *amount).sum();
             let mean = if is_last { 0.0 } else { sum / means.len() as f64 };
-            for row in &mut *dense_rows {
-                row[slot] -= mean;
-                *squared += row[slot] * row[slot] * size;
+            for amount in rows.column_mut(slot) {
+                *amount -= mean;
+                *squared += *amount * *amount * size;
             }
         }
-        self.gram[scale].add_products(&mut rows, weight);
+        self.gram[scale].add_products(&rows, weight);
         self.degrees_of_freedom[scale] += means.len() as f64 - f64::from(!is_last);
     }
 

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::columns::BASELINE;
 use super::super::history::{History, LONG_BLOCK_LEN};
+use super::super::matrix::{DenseMatrix, conjugate_gradient, dot_product};
 use super::super::predictor::Predictor;
-use super::super::solve::{SquareMatrix, conjugate_gradient, dot_product};
 use super::posterior::RateSolution;
 
 /// Counts from which rates are corrected.
@@ -202,7 +202,7 @@ impl BlockRates {
                 stage.weights.get(distance as usize).copied()
             };
             let gram = history.gram_around((stage_index, middle), weight);
-            let mut rhs_of_blocks = vec![0.0; gram.n];
+            let mut rhs_of_blocks = vec![0.0; gram.column_count()];
             for block in counts {
                 let Some(weight) = weight(block.number) else { continue };
                 rhs_of_blocks
@@ -210,7 +210,8 @@ impl BlockRates {
                     .zip(&block.products)
                     .for_each(|(entry, product)| *entry += weight * product);
             }
-            let sd_ratios = (0..gram.n).map(|slot| slot_sd_ratio(history, slot)).collect();
+            let sd_ratios =
+                (0..gram.column_count()).map(|slot| slot_sd_ratio(history, slot)).collect();
             let problem = CorrectionProblem { gram: &gram, rhs: rhs_of_blocks, sd_ratios };
             let prior_scale = &mut prior_scales.0[stage_index];
             problem.solve_correction(
@@ -248,10 +249,7 @@ impl BlockRates {
         groups.remove(&baseline);
         groups.retain(|slot, _| !history.columns().is_device_slot(*slot));
         let products = &block.products;
-        let product = |first: usize, second: usize| {
-            let row = products.row(first.max(second));
-            row.get(first.min(second)).copied().map_or(0.0, f64::from)
-        };
+        let product = |first: usize, second: usize| f64::from(products.entry(first, second));
         let ticks = product(baseline, baseline);
         let rate_at = |rates: &[f64], slot: usize| rates.get(slot).copied().unwrap_or(0.0);
         let correction = |indexes: Vec<usize>| {
@@ -305,16 +303,16 @@ fn relative_variances(
 ) -> Vec<Variance> {
     let active = &solution.active_slots;
     let block = history.block(number);
-    let use_of_slot =
-        |slot: usize| block.and_then(|block| block.products.row(slot).first()).copied();
-    let expected: Vec<f64> = active
-        .iter()
-        .map(|slot| rates[*slot] * f64::from(use_of_slot(*slot).unwrap_or(0.0)))
-        .collect();
+    let use_of_slot = |slot: usize| {
+        block.map_or(0.0, |block| f64::from(block.products.entry(slot, usize::from(BASELINE))))
+    };
+    let expected: Vec<f64> = active.iter().map(|slot| rates[*slot] * use_of_slot(*slot)).collect();
     let expected_sum: f64 = expected.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     let fractions: Vec<f64> = expected.iter().map(|amount| amount / expected_sum).collect();
     let covariance = &solution.covariance;
-    let covariance_by_fractions = covariance.multiply_vector(&fractions);
+    let rounded_fractions: Vec<f32> = fractions.iter().map(|fraction| *fraction as f32).collect();
+    let covariance_by_fractions: Vec<f64> =
+        covariance.multiply_vector(&rounded_fractions).into_iter().map(f64::from).collect();
     let variance_of_sum = dot_product(&covariance_by_fractions, &fractions);
     let momentary: Vec<f64> = active.iter().map(|slot| momentary_by_slot[*slot]).collect();
     let momentary_of_sum: f64 = momentary
@@ -322,7 +320,7 @@ fn relative_variances(
         .zip(&fractions)
         .map(|(momentary_variance, fraction)| momentary_variance * fraction * fraction)
         .sum();
-    let covariance_of = |i: usize, j: usize| f64::from(covariance.row(i.max(j))[i.min(j)]);
+    let covariance_of = |i: usize, j: usize| f64::from(covariance.entry(i, j));
     // The variance of a sum's logarithm: its gradient by each part is the fraction of that part.
     let group_variance = |members: &[usize]| {
         let group_fraction: f64 = members.iter().map(|i| fractions[*i]).sum();
@@ -357,7 +355,7 @@ fn relative_variances(
 
 /// The weighed normal equations of the blocks around one: use by use, and use by count.
 struct CorrectionProblem<'a> {
-    gram: &'a SquareMatrix,
+    gram: &'a DenseMatrix<f32>,
     rhs: Vec<f64>,
     /// By slot, [`slot_sd_ratio`].
     sd_ratios: Vec<f64>,
@@ -372,14 +370,14 @@ impl CorrectionProblem<'_> {
         (stage, predictor, tick_variance): (&Stage, Predictor, f64),
         prior_scale: &mut f64,
     ) -> (Vec<f64>, Vec<f64>) {
-        let n = self.gram.n;
+        let n = self.gram.column_count();
         // Slots that came after the learnt rates have none.
         let rate_of_slot = |slot: usize| center_rates.get(slot).copied().unwrap_or(0.0);
         // In units of the prior standard deviation of each rate and of that of the errors.
         // Where counts are explained exactly, more information than this cannot be solved in f32.
         let largest_square = (0..n)
             .map(|slot| {
-                f64::from(self.gram.data[slot * n + slot])
+                f64::from(self.gram.entry(slot, slot))
                     * (*prior_scale * self.sd_ratios[slot] * rate_of_slot(slot)).powi(2)
             })
             .fold(0.0, f64::max);
@@ -395,7 +393,7 @@ impl CorrectionProblem<'_> {
         let scaled_residual = rhs_and_expected
             .map(|((rhs_entry, expected), scale)| (rhs_entry - expected) * scale / unit);
         let scaled_gram_diagonal =
-            |slot: usize| f64::from(self.gram.data[slot * n + slot]) * scale[slot] * scale[slot];
+            |slot: usize| f64::from(self.gram.entry(slot, slot)) * scale[slot] * scale[slot];
         let diagonal: Vec<f64> = (0..n).map(|slot| scaled_gram_diagonal(slot) + 1.0).collect();
         let product = |x: &[f64], product_vector: &mut [f64]| {
             let scaled: Vec<f32> =

@@ -8,10 +8,9 @@
 use super::super::columns::{ColumnKind, RateColumn, RateColumns};
 use super::super::device_bytes::DeviceDirections;
 use super::super::history::DEVICE_UNIT;
+use super::super::matrix::{DenseMatrix, InverseFactor, conjugate_gradient, dot_product};
 use super::super::predictor::Predictor;
-use super::super::solve::{CholeskyFactor, SquareMatrix, conjugate_gradient};
 use super::super::sums::{CountSums, DesignSums, SCALES};
-use super::super::symmetric::SymmetricMatrix;
 use crate::schema::fabric::{BASELINE_LOG_SD, BASELINE_MEDIAN};
 
 /// Expected rate of a far owner relative to a near one. Linux allocates a task's memory on its own
@@ -100,7 +99,7 @@ pub(super) struct RateSolution {
     /// Slots that have a column, ascending.
     pub active_slots: Vec<usize>,
     /// Posterior covariance of their log rates.
-    pub covariance: SymmetricMatrix<f32>,
+    pub covariance: DenseMatrix<f32>,
     /// Slots that were given another column since.
     pub renewed_slots: Vec<usize>,
     /// By slot: information on the log rate, `1 / (1 + posterior / prior variance)`; 0 if none.
@@ -187,8 +186,8 @@ pub(super) fn solve_rates(
             *log_rate += step_length * correction_of_rate;
         }
         if is_first && INFORMATION_STEPS.contains(&step) {
-            let variances = CholeskyFactor::factorize(&posterior.hessian(&rates, &equations))?
-                .inverse_diagonal();
+            let variances =
+                InverseFactor::factorize(posterior.hessian(&rates, &equations))?.inverse_diagonal();
             for (known, (variance, prior)) in
                 information.iter_mut().zip(variances.into_iter().zip(&posterior.priors))
             {
@@ -205,7 +204,7 @@ pub(super) fn solve_rates(
     let covariance = if keeps_covariance {
         posterior.reorder_covariance(previous)
     } else {
-        CholeskyFactor::factorize(&posterior.hessian(&rates, &equations))?.invert()
+        InverseFactor::factorize(posterior.hessian(&rates, &equations))?.invert()
     };
     // Stored ticks may refer to slots that are free: these keep their rates.
     let mut all_rates = previous.rates.clone();
@@ -215,7 +214,7 @@ pub(super) fn solve_rates(
     }
     let mut all_information = vec![0.0; columns.len()];
     for (index, slot) in active_slots.iter().enumerate() {
-        let variance = covariance.row(index).last().copied().map_or(f64::INFINITY, f64::from);
+        let variance = f64::from(covariance.entry(index, index));
         all_information[*slot] = 1.0 / (1.0 + variance * posterior.priors[index].precision);
     }
     Some(RateSolution {
@@ -322,22 +321,13 @@ impl<'a> RatePosterior<'a> {
     fn residual_variances(&self, rates: &[f64]) -> [f64; SCALES] {
         let variance_of_scale = |scale: usize| {
             let (sums, counts) = (&self.sums.gram[scale], &self.counts.use_by_count[scale]);
+            let mut rates_by_slot = vec![0.0; sums.column_count()];
             let mut rates_by_counts = 0.0;
-            let mut rates_by_gram = 0.0;
-            for (index, slot) in self.active_slots.iter().enumerate() {
-                let row = sums.row(*slot);
-                rates_by_counts += rates[index] * counts.get(*slot).copied().unwrap_or(0.0);
-                let Some((diagonal_entry, _)) = row.split_last() else { continue };
-                let off_diagonal: f64 = self.active_slots[..index]
-                    .iter()
-                    .zip(rates)
-                    .map(|(other_slot, rate)| {
-                        row.get(*other_slot).map_or(0.0, |entry| entry * rate)
-                    })
-                    .sum();
-                rates_by_gram +=
-                    rates[index] * (2.0 * off_diagonal + diagonal_entry * rates[index]);
+            for (rate, slot) in rates.iter().zip(self.active_slots) {
+                rates_by_counts += rate * counts.get(*slot).copied().unwrap_or(0.0);
+                rates_by_slot.get_mut(*slot).into_iter().for_each(|entry| *entry = *rate);
             }
+            let rates_by_gram = dot_product(&sums.multiply_vector(&rates_by_slot), &rates_by_slot);
             let count_squares = self.counts.count_squares[scale];
             (count_squares - 2.0 * rates_by_counts + rates_by_gram)
                 .max(1e-12 * count_squares + 1e-30)
@@ -350,29 +340,33 @@ impl<'a> RatePosterior<'a> {
     /// The normal equations: the sums of all scales, each divided by its residual variance.
     fn weigh_scales(&self, residual_variances: &[f64; SCALES]) -> NormalEquations {
         let n = self.active_slots.len();
-        let (mut gram, mut rhs) = (SymmetricMatrix::<f64>::zero(n), vec![0.0; n]);
-        for (scale, residual_variance) in residual_variances.iter().enumerate() {
-            let weight = 1.0 / residual_variance;
-            let is_informative = &self.is_informative[scale];
-            for index in (0..n).filter(|row_index| is_informative[*row_index]) {
-                let slot = self.active_slots[index];
-                let row = self.sums.gram[scale].row(slot);
-                let use_by_count =
-                    self.counts.use_by_count[scale].get(slot).copied().unwrap_or(0.0);
-                rhs[index] += weight * use_by_count;
-                if row.is_empty() {
-                    continue;
-                }
-                for ((entry, column_slot), column_is_informative) in
-                    gram.row_mut(index).iter_mut().zip(self.active_slots).zip(is_informative)
-                {
-                    if *column_is_informative {
-                        *entry += weight * row[*column_slot];
-                    }
+        let (mut gram, mut rhs) = (DenseMatrix::<f64>::zero(n, n), vec![0.0; n]);
+        let slot_count = self.active_slots.last().map_or(0, |last_slot| last_slot + 1);
+        // By scale and slot: the weight of its use, 0 if it says nothing.
+        let weights: [Vec<f64>; SCALES] = std::array::from_fn(|scale| {
+            let mut weight_by_slot = vec![0.0; slot_count];
+            let slots = self.active_slots.iter().zip(&self.is_informative[scale]);
+            let informative_slots = slots.filter(|(_, is_informative)| **is_informative);
+            let weight = residual_variances[scale].recip();
+            informative_slots.for_each(|(slot, _)| weight_by_slot[*slot] = weight);
+            weight_by_slot
+        });
+        let mut sums_by_slot = vec![0.0; slot_count];
+        for (index, slot) in self.active_slots.iter().enumerate() {
+            sums_by_slot.fill(0.0);
+            for (scale, weights) in weights.iter().enumerate().filter(|(_, all)| all[*slot] > 0.0) {
+                let use_by_count = self.counts.use_by_count[scale].get(*slot);
+                rhs[index] += weights[*slot] * use_by_count.copied().unwrap_or(0.0);
+                let entries = self.sums.gram[scale].row(*slot).iter().zip(weights);
+                for (sum, (entry, weight)) in sums_by_slot.iter_mut().zip(entries) {
+                    *sum += weight * entry;
                 }
             }
+            for (entry, column_slot) in gram.row_mut(index).iter_mut().zip(self.active_slots) {
+                *entry = sums_by_slot[*column_slot];
+            }
         }
-        let approximate_gram = SquareMatrix::from_lower(&gram);
+        let approximate_gram = gram.to_f32();
         NormalEquations { gram, approximate_gram, rhs }
     }
 
@@ -409,7 +403,7 @@ impl<'a> RatePosterior<'a> {
             }
         };
         let diagonal: Vec<f64> = (0..n)
-            .map(|i| equations.gram.row(i)[i] * rates[i] * rates[i] + diagonal_terms[i])
+            .map(|i| equations.gram.entry(i, i) * rates[i] * rates[i] + diagonal_terms[i])
             .collect();
         let rhs: Vec<f64> = gradient.iter().map(|component| -component).collect();
         conjugate_gradient(product, &diagonal, rhs, STEP_LIMITS)
@@ -417,7 +411,7 @@ impl<'a> RatePosterior<'a> {
 
     /// The covariance of an earlier solution, for the active slots. What was not known
     /// then has its prior variance.
-    fn reorder_covariance(&self, previous: &RateSolution) -> SymmetricMatrix<f32> {
+    fn reorder_covariance(&self, previous: &RateSolution) -> DenseMatrix<f32> {
         let is_unchanged = |slot: &&usize| !previous.renewed_slots.contains(slot);
         let previous_indexes = self.active_slots.iter().map(|slot| {
             Some(slot)
@@ -425,7 +419,8 @@ impl<'a> RatePosterior<'a> {
                 .and_then(|active_slot| previous.active_slots.binary_search(active_slot).ok())
         });
         let indexes_before: Vec<Option<usize>> = previous_indexes.collect();
-        let mut covariance = SymmetricMatrix::zero(self.active_slots.len());
+        let n = self.active_slots.len();
+        let mut covariance = DenseMatrix::zero(n, n);
         for (index, previous_index) in indexes_before.iter().enumerate() {
             let row = covariance.row_mut(index);
             let Some(known_index) = previous_index else {
@@ -471,7 +466,7 @@ impl<'a> RatePosterior<'a> {
     }
 
     /// The Gauss-Newton Hessian of minus the logarithm of the posterior.
-    fn hessian(&self, rates: &[f64], equations: &NormalEquations) -> SymmetricMatrix<f64> {
+    fn hessian(&self, rates: &[f64], equations: &NormalEquations) -> DenseMatrix<f64> {
         let mut hessian = equations.gram.clone();
         for (index, prior) in self.priors.iter().enumerate() {
             for (entry, rate) in hessian.row_mut(index).iter_mut().zip(rates) {
@@ -492,9 +487,9 @@ impl<'a> RatePosterior<'a> {
 /// The normal equations `gram x rates = rhs`, summed over the scales.
 #[derive(Debug, Default)]
 struct NormalEquations {
-    gram: SymmetricMatrix<f64>,
+    gram: DenseMatrix<f64>,
     /// The Gram matrix again, for products that need not be exact.
-    approximate_gram: SquareMatrix,
+    approximate_gram: DenseMatrix<f32>,
     rhs: Vec<f64>,
 }
 
