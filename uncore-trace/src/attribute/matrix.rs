@@ -289,15 +289,23 @@ pub(super) fn dot_product(left_vector: &[f64], right_vector: &[f64]) -> f64 {
     sums.into_iter().chain(tail_products).sum()
 }
 
+/// When [`conjugate_gradient`] stops.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IterationLimits {
+    /// The largest number of iterations.
+    pub iterations: usize,
+    /// The fraction of the squared residual at which it has converged.
+    pub residual_fraction: f64,
+}
+
 /// Solves `A x = rhs` with a symmetric positive definite `A`. `product` multiplies it and a vector;
 /// `diagonal` is that of `A`, the preconditioner (Shewchuk 1994, "An Introduction to the Conjugate
-/// Gradient Method Without the Agonizing Pain", B3). `limits` has the number of iterations, and
-/// the fraction of the squared residual at which it has converged. `residual` is `rhs` at first.
+/// Gradient Method Without the Agonizing Pain", B3). `residual` is `rhs` at first.
 pub(super) fn conjugate_gradient(
     product: impl Fn(&[f64], &mut [f64]),
     diagonal: &[f64],
     mut residual: Vec<f64>,
-    limits: (usize, f64),
+    limits: IterationLimits,
 ) -> Vec<f64> {
     let n = residual.len();
     let mut solution = vec![0.0; n];
@@ -306,8 +314,8 @@ pub(super) fn conjugate_gradient(
     let mut direction = preconditioned.clone();
     let mut image = vec![0.0; n];
     let mut residual_norm = dot_product(&residual, &preconditioned);
-    let converged_norm = limits.1 * residual_norm;
-    for _ in 0..limits.0 {
+    let converged_norm = limits.residual_fraction * residual_norm;
+    for _ in 0..limits.iterations {
         if residual_norm <= converged_norm || !residual_norm.is_finite() {
             break;
         }
@@ -482,7 +490,8 @@ mod tests {
         let factor = InverseFactor::factorize(DenseMatrix::zero(0, 0)).unwrap();
         assert_eq!((factor.invert().row_count, factor.inverse_diagonal().len()), (0, 0));
         let product = |_: &[f64], image: &mut [f64]| image.fill(f64::NAN);
-        let solution = conjugate_gradient(product, &[1.0], vec![f64::NAN], (9, 1e-3));
+        let limits = IterationLimits { iterations: 9, residual_fraction: 1e-3 };
+        let solution = conjugate_gradient(product, &[1.0], vec![f64::NAN], limits);
         assert_eq!(solution, [0.0]);
     }
 
@@ -574,7 +583,8 @@ mod tests {
             let product =
                 |x: &[f64], image: &mut [f64]| image.copy_from_slice(&matrix.multiply_vector(x));
             let diagonal: Vec<f64> = (0..n).map(|index| matrix.entry(index, index)).collect();
-            let solution = conjugate_gradient(product, &diagonal, rhs.clone(), (400, 1e-24));
+            let limits = IterationLimits { iterations: 400, residual_fraction: 1e-24 };
+            let solution = conjugate_gradient(product, &diagonal, rhs.clone(), limits);
             for (image, expected) in matrix.multiply_vector(&solution).into_iter().zip(&rhs) {
                 prop_assert!((image - expected).abs() < 1e-6);
             }

@@ -169,11 +169,8 @@ impl Regression {
         let history = window.histories?.history_of(self.predictor)?;
         self.learner.divide_counts(history, window.end_tick);
         let contributions = self.learner.take_contributions();
-        self.window_parts.add_piece(
-            &contributions,
-            history,
-            (window.begin_tick(history.tick_ns()), window.end_tick),
-        );
+        let after_tick = window.begin_tick(history.tick_ns());
+        self.window_parts.add_piece(&contributions, history, after_tick, window.end_tick);
         let divided_parts = std::mem::take(&mut self.window_parts);
         self.learner
             .is_ready()
@@ -225,11 +222,8 @@ impl Attribution for Regression {
         // A count that begins before and ends after `last_tick` is in the next piece.
         let end = self.learner.divided_tick();
         if end > self.window_parts.piece_begin_tick(begin_tick) {
-            self.window_parts.add_piece(
-                &self.learner.take_contributions(),
-                history,
-                (begin_tick, end),
-            );
+            let contributions = self.learner.take_contributions();
+            self.window_parts.add_piece(&contributions, history, begin_tick, end);
         }
     }
 

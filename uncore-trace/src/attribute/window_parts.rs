@@ -104,7 +104,8 @@ impl WindowParts {
         &mut self,
         contributions: &Contributions,
         history: &History,
-        (after_tick, last_tick): (u64, u64),
+        after_tick: u64,
+        last_tick: u64,
     ) {
         let begin_tick = self.piece_begin_tick(after_tick);
         if contributions.restarts {

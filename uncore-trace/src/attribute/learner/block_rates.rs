@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::columns::BASELINE;
 use super::super::history::{History, LONG_BLOCK_LEN};
-use super::super::matrix::{DenseMatrix, conjugate_gradient, dot_product};
+use super::super::matrix::{DenseMatrix, IterationLimits, conjugate_gradient, dot_product};
 use super::super::predictor::Predictor;
+use super::fit::GroupCorrection;
 use super::posterior::RateSolution;
 
 /// Counts from which rates are corrected.
@@ -76,14 +77,12 @@ const DEVICE_SD_RATIO: f64 = WITNESS_SD_RATIO;
 /// Least rate in a block, relative to the learnt rate.
 const MIN_RATE_RATIO: f64 = 0.15;
 
-/// Largest number of iterations of the conjugate gradient method.
-const MAX_ITERATIONS: usize = 25;
+/// When a correction is solved.
+const CORRECTION_LIMITS: IterationLimits =
+    IterationLimits { iterations: 25, residual_fraction: 1e-5 };
 
 /// Largest information of a block on a rate, relative to that of its prior: sums of f32 have 24 bits.
 const MAX_INFORMATION: f64 = 1e6;
-
-/// The method has converged when the squared residual is this fraction of the first.
-const CONVERGED_RESIDUAL: f64 = 1e-5;
 
 /// Least relative variance of a group's use within a block that tells it from others.
 const MIN_USE_VARIANCE: f64 = 0.25;
@@ -165,6 +164,20 @@ impl Variance {
     }
 }
 
+/// What the rates of a block are corrected by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CorrectionBasis<'a> {
+    /// The learnt rates.
+    pub solution: &'a RateSolution,
+    /// The use.
+    pub history: &'a History,
+    /// The counts.
+    pub counts: &'a VecDeque<BlockCounts>,
+    /// The variance of a tick around what the rates of its block make expect, relative to the
+    /// square of that.
+    pub tick_variance: f64,
+}
+
 impl BlockRates {
     /// The learnt rates, not corrected, for a block. Their prior scales are `prior_scales`.
     pub(super) fn from_learnt(
@@ -182,16 +195,15 @@ impl BlockRates {
         Self { number, long_block: (u64::MAX, Vec::new()), rates, variance }
     }
 
-    /// Corrects the learnt rates for the block of a tick. `tick_variance` is that of a tick, and
-    /// `previous` has the rates of the block before it, if they were learnt at the same time.
+    /// Corrects the learnt rates for the block of a tick. `previous` has the rates of the block
+    /// before it, if they were learnt at the same time.
     pub(super) fn correct_learnt(
         tick: u64,
-        solution: &RateSolution,
-        (counts, history): (&VecDeque<BlockCounts>, &History),
-        tick_variance: f64,
+        basis: &CorrectionBasis<'_>,
         prior_scales: &mut PriorScales,
         previous: Option<Self>,
     ) -> Self {
+        let CorrectionBasis { solution, history, counts, tick_variance } = *basis;
         let number = history.block_of(tick);
         let learnt_rates = &solution.rates;
         let mut correct_stage = |stage_index: usize, center_rates: &[f64]| {
@@ -212,14 +224,15 @@ impl BlockRates {
             }
             let sd_ratios =
                 (0..gram.column_count()).map(|slot| slot_sd_ratio(history, slot)).collect();
-            let problem = CorrectionProblem { gram: &gram, rhs: rhs_of_blocks, sd_ratios };
+            let problem = CorrectionProblem {
+                gram: &gram,
+                rhs: rhs_of_blocks,
+                sd_ratios,
+                error_variance: stage.autocorrelation_factor * tick_variance,
+                min_prior_sd: stage.min_prior_sd(history.predictor()),
+            };
             let prior_scale = &mut prior_scales.0[stage_index];
-            problem.solve_correction(
-                center_rates,
-                learnt_rates,
-                (stage, history.predictor(), tick_variance),
-                prior_scale,
-            )
+            problem.solve_correction(center_rates, learnt_rates, prior_scale)
         };
         let long_number = number.div_ceil(LONG_BLOCK_LEN);
         let slow_rates = match previous.filter(|last_block| last_block.long_block.0 == long_number)
@@ -233,8 +246,8 @@ impl BlockRates {
         Self { number, long_block: (long_number, slow_rates), rates, variance }
     }
 
-    /// By group of columns without the baseline: its expected part of the block, and the relative
-    /// correction of that. The processes of a group change together, and say nothing of others.
+    /// The corrections of the groups of columns, without the baseline. The processes of a group
+    /// change together, and say nothing of others.
     ///
     /// Groups whose use hardly varies in the block are left out: the counts tell their sum only, so
     /// each of them has a part of the same correction.
@@ -242,7 +255,7 @@ impl BlockRates {
         &self,
         solution: &RateSolution,
         history: &History,
-    ) -> Vec<(f64, f64)> {
+    ) -> Vec<GroupCorrection> {
         let Some(block) = history.block(self.number) else { return Vec::new() };
         let baseline = usize::from(BASELINE);
         let mut groups = group_indexes(solution, history);
@@ -273,7 +286,8 @@ impl BlockRates {
                     product(*slot, baseline) * (rate_at(&self.rates, *slot) - learnt(*slot))
                 })
                 .sum();
-            (relative_variance >= MIN_USE_VARIANCE).then_some((expected, change / expected))
+            (relative_variance >= MIN_USE_VARIANCE)
+                .then_some(GroupCorrection { expected, relative_change: change / expected })
         };
         groups.into_values().filter_map(correction).collect()
     }
@@ -359,6 +373,10 @@ struct CorrectionProblem<'a> {
     rhs: Vec<f64>,
     /// By slot, [`slot_sd_ratio`].
     sd_ratios: Vec<f64>,
+    /// The variance of the errors of a tick, relative to the square of its expected count.
+    error_variance: f64,
+    /// Least prior standard deviation of a rate, relative to the rate.
+    min_prior_sd: f64,
 }
 
 impl CorrectionProblem<'_> {
@@ -367,7 +385,6 @@ impl CorrectionProblem<'_> {
         self,
         center_rates: &[f64],
         learnt_rates: &[f64],
-        (stage, predictor, tick_variance): (&Stage, Predictor, f64),
         prior_scale: &mut f64,
     ) -> (Vec<f64>, Vec<f64>) {
         let n = self.gram.column_count();
@@ -381,9 +398,7 @@ impl CorrectionProblem<'_> {
                     * (*prior_scale * self.sd_ratios[slot] * rate_of_slot(slot)).powi(2)
             })
             .fold(0.0, f64::max);
-        let unit = (stage.autocorrelation_factor * tick_variance)
-            .max(largest_square / MAX_INFORMATION)
-            .sqrt();
+        let unit = self.error_variance.max(largest_square / MAX_INFORMATION).sqrt();
         let prior_sds: Vec<f64> = self.sd_ratios.iter().map(|ratio| *prior_scale * ratio).collect();
         let scale: Vec<f64> =
             (0..n).map(|slot| prior_sds[slot] * rate_of_slot(slot) / unit).collect();
@@ -403,12 +418,8 @@ impl CorrectionProblem<'_> {
                 product_vector[i] = f64::from(products[i]) * scale[i] + x[i];
             }
         };
-        let correction = conjugate_gradient(
-            product,
-            &diagonal,
-            scaled_residual.collect(),
-            (MAX_ITERATIONS, CONVERGED_RESIDUAL),
-        );
+        let correction =
+            conjugate_gradient(product, &diagonal, scaled_residual.collect(), CORRECTION_LIMITS);
         let variance: Vec<f64> =
             diagonal.iter().map(|diagonal_entry| diagonal_entry.recip()).collect();
         let corrected = (0..n).map(|slot| {
@@ -427,7 +438,7 @@ impl CorrectionProblem<'_> {
         }
         if information > MIN_INFORMATION {
             let target_scale = (*prior_scale * (squares / information).sqrt())
-                .clamp(stage.min_prior_sd(predictor), MAX_PRIOR_SD);
+                .clamp(self.min_prior_sd, MAX_PRIOR_SD);
             *prior_scale += PRIOR_SD_GAIN * information.min(1.0) * (target_scale - *prior_scale);
         }
         (corrected_rates, relative_variance)

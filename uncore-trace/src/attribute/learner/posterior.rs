@@ -8,7 +8,9 @@
 use super::super::columns::{ColumnKind, RateColumn, RateColumns};
 use super::super::device_bytes::DeviceDirections;
 use super::super::history::DEVICE_UNIT;
-use super::super::matrix::{DenseMatrix, InverseFactor, conjugate_gradient, dot_product};
+use super::super::matrix::{
+    DenseMatrix, InverseFactor, IterationLimits, conjugate_gradient, dot_product,
+};
 use super::super::predictor::Predictor;
 use super::super::sums::{CountSums, DesignSums, SCALES};
 use crate::schema::fabric::{BASELINE_LOG_SD, BASELINE_MEDIAN};
@@ -44,10 +46,9 @@ const REWEIGH_INTERVAL: usize = 4;
 /// Iterations after which the information on each rate is estimated, if no rate was known before.
 const INFORMATION_STEPS: [usize; 2] = [4, 20];
 
-/// The largest number of iterations in which the equations of a step are solved, and the part of
-/// the squared residual that may be left. A step need not be exact, because the next one begins
+/// When the equations of a step are solved. A step need not be exact, because the next one begins
 /// with an exact slope (Dembo, Eisenstat and Steihaug 1982, "Inexact Newton Methods").
-const STEP_LIMITS: (usize, f64) = (60, 1e-4);
+const STEP_LIMITS: IterationLimits = IterationLimits { iterations: 60, residual_fraction: 1e-4 };
 
 /// Prior standard deviation of a log rate.
 fn prior_sd(predictor: Predictor, kind: ColumnKind) -> f64 {
@@ -137,16 +138,32 @@ struct RatePosterior<'a> {
     is_informative: [Vec<bool>; SCALES],
 }
 
-/// Finds the rates in at most `max_steps` steps, from those of `previous`; `None` if nothing was
-/// counted. `keeps_covariance` says whether the covariance of `previous` is kept.
+/// What the rates of a counter are learnt for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RateModel {
+    /// The use that rates are per.
+    pub predictor: Predictor,
+    /// The devices whose bytes it counts.
+    pub devices: DeviceDirections,
+}
+
+/// How thoroughly rates are solved this time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SolveOptions {
+    /// The largest number of Newton steps.
+    pub max_steps: usize,
+    /// Whether the covariance of the last solution is kept.
+    pub keeps_covariance: bool,
+}
+
+/// Finds the rates, from those of `previous`; `None` if nothing was counted.
 pub(super) fn solve_rates(
     sums: &DesignSums,
     counts: &CountSums,
     columns: &RateColumns,
-    predictor: Predictor,
+    model: RateModel,
     previous: &RateSolution,
-    devices: DeviceDirections,
-    (max_steps, keeps_covariance): (usize, bool),
+    options: SolveOptions,
 ) -> Option<RateSolution> {
     let mean = counts.sum / sums.ticks;
     if mean <= 0.0 || !mean.is_finite() {
@@ -154,11 +171,11 @@ pub(super) fn solve_rates(
     }
     let is_active = |slot: &usize| {
         columns.get(*slot).is_some_and(|column| {
-            column.device().is_none_or(|traffic| devices.contain(traffic.direction))
+            column.device().is_none_or(|traffic| model.devices.contain(traffic.direction))
         })
     };
     let active_slots: Vec<usize> = (0..columns.len()).filter(is_active).collect();
-    let posterior = RatePosterior::new(sums, counts, columns, (predictor, devices), &active_slots);
+    let posterior = RatePosterior::new(sums, counts, columns, model, &active_slots);
     let mut log_rates = posterior.initial_log_rates(previous, mean);
     let (mut residual_variances, mut equations) = ([0.0; SCALES], NormalEquations::default());
     // The information on each rate, which weighs it in the mean of all leading rates.
@@ -167,7 +184,7 @@ pub(super) fn solve_rates(
         .map(|slot| previous.information.get(*slot).copied().unwrap_or(1.0))
         .collect();
     let is_first = previous.rates.is_empty();
-    for step in 0..max_steps {
+    for step in 0..options.max_steps {
         let rates: Vec<f64> = log_rates.iter().map(|log_rate| log_rate.exp()).collect();
         if step == 0 || is_first && step % REWEIGH_INTERVAL == 0 {
             residual_variances = posterior.residual_variances(&rates);
@@ -195,13 +212,13 @@ pub(super) fn solve_rates(
             }
         }
         if largest_change < CONVERGED_CHANGE
-            && (!is_first || step + 1 >= REWEIGH_INTERVAL.min(max_steps))
+            && (!is_first || step + 1 >= REWEIGH_INTERVAL.min(options.max_steps))
         {
             break;
         }
     }
     let rates: Vec<f64> = log_rates.iter().map(|log_rate| log_rate.exp()).collect();
-    let covariance = if keeps_covariance {
+    let covariance = if options.keeps_covariance {
         posterior.reorder_covariance(previous)
     } else {
         InverseFactor::factorize(posterior.hessian(&rates, &equations))?.invert()
@@ -233,18 +250,18 @@ impl<'a> RatePosterior<'a> {
         sums: &'a DesignSums,
         counts: &'a CountSums,
         columns: &RateColumns,
-        (predictor, devices): (Predictor, DeviceDirections),
+        model: RateModel,
         active_slots: &'a [usize],
     ) -> Self {
         let index = |slot: u16| active_slots.binary_search(&usize::from(slot)).ok();
         let baseline_mean = (BASELINE_MEDIAN * counts.sum / sums.ticks).ln();
         let priors = active_slots.iter().filter_map(|slot| columns.get(*slot)).map(|column| {
             let parent = column.parent.and_then(index);
-            let sd = prior_sd(predictor, column.kind);
+            let sd = prior_sd(model.predictor, column.kind);
             let own_mean = match column.kind {
                 ColumnKind::Baseline => Some(baseline_mean),
                 _ if column.device().is_some() && parent.is_none() => {
-                    Some(expected_device_rate(column, devices).ln())
+                    Some(expected_device_rate(column, model.devices).ln())
                 }
                 _ => None,
             };
@@ -263,7 +280,7 @@ impl<'a> RatePosterior<'a> {
             active_slots
                 .iter()
                 .map(|slot| {
-                    let edge_variance = match predictor {
+                    let edge_variance = match model.predictor {
                         _ if columns.is_device_slot(*slot) => 0.0,
                         Predictor::Time => {
                             EDGE_TICKS * EDGE_TICKS * value_at(&sums.total_use, *slot) / sums.ticks
@@ -272,7 +289,7 @@ impl<'a> RatePosterior<'a> {
                     };
                     let use_variance = value_at(&sums.squared_deviations[scale], *slot)
                         / sums.degrees_of_freedom[scale].max(1.0);
-                    let is_measured = predictor != Predictor::Misses || scale > 0;
+                    let is_measured = model.predictor != Predictor::Misses || scale > 0;
                     is_measured
                         && (*slot == 0 || scale + 1 == SCALES || use_variance > edge_variance)
                 })
