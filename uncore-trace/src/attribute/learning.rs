@@ -202,17 +202,17 @@ impl Learning {
 
     /// Gives the methods the use and the counts of the ticks since the last call.
     pub(super) fn count_ticks(&mut self, ticks: &[TickUse], tracks: &mut [TrackedCounter]) {
-        for TickUse { tick, times, beside_busy } in ticks {
+        for TickUse { tick, times } in ticks {
             // The misses of a tick are a part of its use, so witnesses are read before the use is
             // added, and the use is there when the counters get their counts of the tick.
             self.witnesses.take_tick(*tick, tracks);
-            let sets = self.histories.iter_mut().zip(times).zip(beside_busy).zip(&self.sets);
-            for (((histories, times), beside_busy), set) in sets {
+            let sets = self.histories.iter_mut().zip(times).zip(&self.sets);
+            for ((histories, times), set) in sets {
                 let Some(histories) = histories else { continue };
-                if times.iter().any(|(source, _)| self.guests.contains(&source.owner)) {
-                    histories.push_blind(*tick, times, beside_busy);
+                if times.iter().any(|used| self.guests.contains(&used.source.owner)) {
+                    histories.push_blind(*tick, times);
                 } else {
-                    histories.push(*tick, times, beside_busy, || self.witnesses.misses_of_set(set));
+                    histories.push(*tick, times, || self.witnesses.misses_of_set(set));
                 }
             }
             self.add_device_bytes(*tick, tracks);

@@ -9,6 +9,8 @@ use std::ops::{AddAssign, Mul, Range};
 
 use matrixmultiply::{dgemm, sgemm};
 
+use super::use_row::{ScaledRow, SlotAmount};
+
 /// Adds `a A B` to `c C`. Takes the number of rows of `A`, of its columns, and of columns of `B`,
 /// then `a`, `A`, `B`, `c` and `C`: of each matrix the first entry, and the distances between its
 /// rows and between its columns.
@@ -94,13 +96,13 @@ impl<T: Real> DenseMatrix<T> {
     }
 
     /// Rows of use by slot, each multiplied by its factor. The columns are slots.
-    pub(super) fn from_use(rows: &[(&[(u16, f32)], f64)]) -> Self {
-        let end_slot = |(row, _): &(&[(u16, f32)], f64)| row.last().map_or(0, |(slot, _)| slot + 1);
+    pub(super) fn from_use(rows: &[ScaledRow]) -> Self {
+        let end_slot = |scaled: &ScaledRow| scaled.row.last().map_or(0, |entry| entry.slot + 1);
         let slot_count = rows.iter().map(end_slot).max().map_or(0, usize::from);
         let mut matrix = Self::zero(rows.len(), slot_count);
-        for (index, (row, factor)) in rows.iter().enumerate() {
+        for (index, ScaledRow { row, factor }) in rows.iter().enumerate() {
             let target = matrix.row_mut(index);
-            for (slot, amount) in *row {
+            for SlotAmount { slot, amount } in &**row {
                 target[usize::from(*slot)] = T::from((factor * f64::from(*amount)) as f32);
             }
         }
@@ -444,23 +446,29 @@ mod tests {
     use super::*;
 
     /// Amounts from 0 to 1 by tick and slot; each tick ends with a slot that is used.
-    fn draw_rows(ticks: usize, slots: usize, random: &mut Rng) -> Vec<Vec<(u16, f32)>> {
-        let mut draw_row = || (0..slots as u16).map(|slot| (slot, 0.01 + random.f32())).collect();
+    fn draw_rows(ticks: usize, slots: usize, random: &mut Rng) -> Vec<ScaledRow> {
+        let mut draw_row = || {
+            let mut draw_amount = |slot| SlotAmount { slot, amount: 0.01 + random.f32() };
+            let row = (0..slots as u16).map(&mut draw_amount).collect();
+            ScaledRow { row, factor: 1.0 }
+        };
         (0..ticks).map(|_| draw_row()).collect()
     }
 
-    fn multiply_amounts(rows: &[Vec<(u16, f32)>], first: usize, second: usize) -> f64 {
-        rows.iter().map(|row| f64::from(row[first].1) * f64::from(row[second].1)).sum()
+    fn multiply_amounts(rows: &[ScaledRow], first: usize, second: usize) -> f64 {
+        let amount = |row: &ScaledRow, slot: usize| f64::from(row.row[slot].amount);
+        rows.iter().map(|row| amount(row, first) * amount(row, second)).sum()
     }
 
-    fn make_dense<T: Real>(rows: &[Vec<(u16, f32)>]) -> DenseMatrix<T> {
-        DenseMatrix::from_use(&rows.iter().map(|row| (&row[..], 1.0)).collect::<Vec<_>>())
+    fn scaled_row(amounts: &[(u16, f32)], factor: f64) -> ScaledRow {
+        let row = amounts.iter().map(|&(slot, amount)| SlotAmount { slot, amount }).collect();
+        ScaledRow { row, factor }
     }
 
     /// A positive definite matrix.
     fn draw_matrix(n: usize, random: &mut Rng) -> DenseMatrix<f64> {
         let mut matrix = DenseMatrix::zero(n, n);
-        matrix.add_products(&make_dense(&draw_rows(n + 5, n, random)), 1.0);
+        matrix.add_products(&DenseMatrix::from_use(&draw_rows(n + 5, n, random)), 1.0);
         (0..n).for_each(|index| matrix.row_mut(index)[index] += 0.5);
         matrix
     }
@@ -468,18 +476,22 @@ mod tests {
     #[test]
     fn a_matrix_grows_and_slots_are_cleared() {
         let mut gram = DenseMatrix::<f64>::default();
-        let rows = DenseMatrix::from_use(&[(&[(0, 1.0), (2, 3.0)], 2.0), (&[(1, 1.0)], 1.0)]);
+        let rows = DenseMatrix::from_use(&[
+            scaled_row(&[(0, 1.0), (2, 3.0)], 2.0),
+            scaled_row(&[(1, 1.0)], 1.0),
+        ]);
         gram.add_products(&rows, 0.5);
         assert_eq!(gram.row(0), [2.0, 0.0, 6.0]);
         assert_eq!(gram.row(1), [0.0, 0.5, 0.0]);
         assert_eq!((gram.row(2), gram.row(3)), (&[6.0, 0.0, 18.0][..], &[][..]));
-        gram.add_products(&DenseMatrix::from_use(&[(&[(3, 1.0)], 1.0)]), 1.0);
+        gram.add_products(&DenseMatrix::from_use(&[scaled_row(&[(3, 1.0)], 1.0)]), 1.0);
         assert_eq!((gram.row(3), gram.entry(2, 2)), (&[0.0, 0.0, 0.0, 1.0][..], 18.0));
         gram.add_scaled(&gram.clone(), 1.0);
         gram.clear_row_and_column(0);
         gram.clear_row_and_column(9);
         assert_eq!((gram.row(0), gram.row(2)), (&[0.0; 4][..], &[0.0, 0.0, 36.0, 0.0][..]));
-        assert_eq!([1, 2, 3].map(|index| gram.entry(index, index)), [1.0, 36.0, 2.0]);
+        let diagonal: Vec<f64> = (0..4).map(|index| gram.entry(index, index)).collect();
+        assert_eq!(diagonal, [0.0, 1.0, 36.0, 2.0]);
     }
 
     #[test]
@@ -533,8 +545,8 @@ mod tests {
             let rows = draw_rows(ticks, slots, &mut random);
             let mut gram = DenseMatrix::<f64>::zero(1, 1);
             let mut rounded = DenseMatrix::<f32>::zero(1, 1);
-            gram.add_products(&make_dense(&rows), weight);
-            rounded.add_products(&make_dense(&rows), weight as f32);
+            gram.add_products(&DenseMatrix::from_use(&rows), weight);
+            rounded.add_products(&DenseMatrix::from_use(&rows), weight as f32);
             let vector: Vec<f64> = (0..slots).map(|_| random.f64()).collect();
             let image = gram.multiply_vector(&vector);
             let rounded_vector: Vec<f32> = vector.iter().map(|entry| *entry as f32).collect();
@@ -543,10 +555,10 @@ mod tests {
                 let row: Vec<f64> = (0..slots)
                     .map(|second| weight * multiply_amounts(&rows, first, second))
                     .collect();
-                for second in 0..slots {
-                    prop_assert!((gram.entry(first, second) - row[second]).abs() < 1e-9);
+                for (second, product) in row.iter().enumerate() {
+                    prop_assert!((gram.entry(first, second) - product).abs() < 1e-9);
                     let rounded_entry = f64::from(rounded.entry(first, second));
-                    prop_assert!((rounded_entry - row[second]).abs() < 1e-3);
+                    prop_assert!((rounded_entry - product).abs() < 1e-3);
                 }
                 let expected: f64 = row.iter().zip(&vector).map(|(a, b)| a * b).sum();
                 prop_assert!((image[first] - expected).abs() < 1e-9);

@@ -59,6 +59,7 @@ mod switches;
 mod traffic_source;
 mod usage;
 mod use_entry;
+mod use_row;
 mod waiting;
 mod window_parts;
 mod witnessed;

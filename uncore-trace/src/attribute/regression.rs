@@ -534,7 +534,7 @@ impl Regression {
 
 #[cfg(test)]
 mod tests {
-    use super::super::traffic_source::TrafficSource;
+    use super::super::traffic_source::{SourceUse, TickMisses, TrafficSource};
     use super::*;
     use crate::attribute::tests::split_mix::SplitMix;
 
@@ -556,8 +556,9 @@ mod tests {
                 random.next_below(2) as u64,
                 u64::from(tick >= begin) * random.next_below(2) as u64,
             ];
-            let times = [(near(0), runs[0] * TICK_NS), (near(1), runs[1] * TICK_NS)];
-            histories.push(tick, &times, &[], || (Vec::new(), true));
+            let times = [0, 1].map(|at| SourceUse::new(near(at as u32), runs[at] * TICK_NS));
+            let no_misses = TickMisses { by_source: Vec::new(), is_complete: true };
+            histories.push(tick, &times, || no_misses);
             let count = 100.0 * runs[0] as f64 + 300.0 * runs[1] as f64;
             method.observe_tick(tick, Some(count), &histories);
             total += count;

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use super::matrix::DenseMatrix;
+use super::use_row::{ScaledRow, SlotAmount, UseRow};
 
 /// Number of means of a group, which becomes one mean of the next scale.
 pub(super) const GROUP_LEN: usize = 8;
@@ -34,9 +35,6 @@ const MIN_SIZE: f64 = 0.1;
 /// Gain of the mean of what is expected of a tick.
 const MEAN_GAIN: f64 = 1e-3;
 
-/// The use in a tick, or its mean over some: slots, ascending, and amounts.
-pub(super) type UseRow = Arc<[(u16, f32)]>;
-
 /// The mean of some ticks.
 #[derive(Clone, Debug)]
 pub(super) struct TickMean {
@@ -55,20 +53,20 @@ pub(super) struct MeanGroup {
 }
 
 /// Adds a row to a dense vector.
-pub(super) fn add_row(vector: &mut Vec<f64>, row: &[(u16, f32)], weight: f64) {
-    let width = row.last().map_or(0, |(slot, _)| usize::from(*slot) + 1);
+pub(super) fn add_row(vector: &mut Vec<f64>, row: &[SlotAmount], weight: f64) {
+    let width = row.last().map_or(0, |entry| usize::from(entry.slot) + 1);
     if vector.len() < width {
         vector.resize(width, 0.0);
     }
-    for (slot, amount) in row {
+    for SlotAmount { slot, amount } in row {
         vector[usize::from(*slot)] += weight * f64::from(*amount);
     }
 }
 
 /// The count that rates by slot make expect.
-pub(super) fn expected_count(rates: &[f64], row: &[(u16, f32)]) -> f64 {
+pub(super) fn expected_count(rates: &[f64], row: &[SlotAmount]) -> f64 {
     let rate = |slot: u16| rates.get(usize::from(slot)).copied().unwrap_or(0.0);
-    row.iter().map(|(slot, amount)| rate(*slot) * f64::from(*amount)).sum()
+    row.iter().map(|entry| rate(entry.slot) * f64::from(entry.amount)).sum()
 }
 
 /// The sums of the design matrix of one set of CPUs.
@@ -90,7 +88,10 @@ impl DesignSums {
     fn add_group(&mut self, group: &MeanGroup) {
         let MeanGroup { scale, ref means, weight } = *group;
         let size = GROUP_LEN.pow(scale as u32) as f64;
-        let use_rows: Vec<_> = means.iter().map(|mean| (&*mean.row, 1.0)).collect();
+        let use_rows: Vec<_> = means
+            .iter()
+            .map(|mean| ScaledRow { row: Arc::clone(&mean.row), factor: 1.0 })
+            .collect();
         let mut rows = DenseMatrix::from_use(&use_rows);
         let is_last = scale + 1 == SCALES;
         let deviations_of_scale = &mut self.squared_deviations[scale];
@@ -137,14 +138,14 @@ pub(super) fn sum_by_slot(amounts: impl Iterator<Item = (u16, f64)>) -> UseRow {
         }
         is_same_slot
     });
-    row.into_iter().map(|(slot, amount)| (slot, amount as f32)).collect()
+    row.into_iter().map(|(slot, amount)| SlotAmount { slot, amount: amount as f32 }).collect()
 }
 
 /// The mean of means.
 fn mean_of_means(means: &[TickMean]) -> TickMean {
     let weight = 1.0 / means.len().max(1) as f64;
     let row = sum_by_slot(means.iter().flat_map(|mean| {
-        mean.row.iter().map(|(slot, amount)| (*slot, f64::from(*amount) * weight))
+        mean.row.iter().map(|entry| (entry.slot, f64::from(entry.amount) * weight))
     }));
     TickMean { row, size: means.iter().map(|mean| mean.size).sum::<f64>() * weight }
 }
@@ -171,7 +172,7 @@ pub(super) struct Design {
 
 impl Design {
     /// The expected count of a tick, relative to the mean.
-    pub(super) fn next_relative_size(&mut self, row: &[(u16, f32)]) -> f64 {
+    pub(super) fn next_relative_size(&mut self, row: &[SlotAmount]) -> f64 {
         let expected = expected_count(&self.profile, row);
         self.tick_count += 1;
         self.mean_expected +=
@@ -229,12 +230,8 @@ impl Design {
     pub(super) fn clear_slot(&mut self, slot: usize) {
         self.sums.clear_slot(slot);
         for mean in self.open_means.iter_mut().flatten() {
-            mean.row = mean
-                .row
-                .iter()
-                .filter(|(row_slot, _)| usize::from(*row_slot) != slot)
-                .copied()
-                .collect();
+            mean.row =
+                mean.row.iter().filter(|entry| usize::from(entry.slot) != slot).copied().collect();
         }
         self.profile.get_mut(slot).into_iter().for_each(|rate| *rate = 0.0);
     }

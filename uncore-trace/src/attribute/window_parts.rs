@@ -159,6 +159,7 @@ impl WindowParts {
 
 #[cfg(test)]
 mod tests {
+    use super::super::traffic_source::{SourceUse, TickMisses};
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
@@ -201,12 +202,14 @@ mod tests {
             let times: Vec<_> = (0..OWNERS)
                 .map(|at| {
                     let ns = if runs[at] { random.next_below(1 << 20) as u64 } else { 0 };
-                    (super::TrafficSource::from_cpus(Owner::Irq(at as u32), false), ns)
+                    let source = super::TrafficSource::from_cpus(Owner::Irq(at as u32), false);
+                    SourceUse::new(source, ns)
                 })
                 .collect();
-            let moved = |(at, (_, ns)): (usize, &(_, u64))| (at + 1) as f64 * *ns as f64;
+            let moved = |(at, time): (usize, &SourceUse<u64>)| (at + 1) as f64 * time.amount as f64;
             let count = 1e5 + times.iter().enumerate().map(moved).sum::<f64>();
-            histories.push(tick, &times, &[], || (times.clone(), true));
+            histories
+                .push(tick, &times, || TickMisses { by_source: times.clone(), is_complete: true });
             method.observe_tick(tick, Some(count), &histories);
             counts.insert(tick, count);
             if !(tick + TURN - offset).is_multiple_of(TURN) {

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::columns::BASELINE;
-use super::super::history::{History, LONG_BLOCK_LEN};
+use super::super::history::{GramKey, History, LONG_BLOCK_LEN};
 use super::super::matrix::{DenseMatrix, IterationLimits, conjugate_gradient, dot_product};
 use super::super::predictor::Predictor;
 use super::fit::GroupCorrection;
@@ -213,7 +213,7 @@ impl BlockRates {
                 let distance = block.div_ceil(stage.length).abs_diff(middle);
                 stage.weights.get(distance as usize).copied()
             };
-            let gram = history.gram_around((stage_index, middle), weight);
+            let gram = history.gram_around(GramKey { stage_index, middle }, weight);
             let mut rhs_of_blocks = vec![0.0; gram.column_count()];
             for block in counts {
                 let Some(weight) = weight(block.number) else { continue };

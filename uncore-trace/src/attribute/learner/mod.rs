@@ -51,6 +51,7 @@ use super::predictor::Predictor;
 use super::sibling_cost::{ContrastFit, ContrastSums, ContrastTick};
 use super::statistics::sample_variance;
 use super::sums::{CountSums, add_row, expected_count};
+use super::use_row::SlotAmount;
 use crate::entries::Relief;
 use crate::schema::fabric::part_of_somebody;
 
@@ -379,7 +380,7 @@ impl Learner {
     }
 
     /// The count that the use in a tick makes expect.
-    fn expected_count(&self, row: &[(u16, f32)]) -> f64 {
+    fn expected_count(&self, row: &[SlotAmount]) -> f64 {
         if self.solution.rates.is_empty() {
             return self.count_sums.sum / self.schedule.learnt_ticks.max(1) as f64;
         }

@@ -21,23 +21,23 @@ const COVARIANCE_INTERVALS: u64 = 2;
 #[derive(Debug)]
 pub(super) struct SolveSchedule {
     /// [`SOLVE_INTERVAL_NS`] in ticks.
-    solve_interval_ticks: u64,
+    solve_interval: u64,
     /// Number of ticks learnt from.
     pub learnt_ticks: u64,
     /// The number of ticks at which the rates were solved.
-    solved_at_ticks: u64,
+    last_solve: u64,
     /// The number of ticks at which their covariance was computed.
-    covariance_at_ticks: u64,
+    last_covariance: u64,
 }
 
 impl SolveSchedule {
     /// A schedule for ticks of `tick_ns`.
     pub(super) fn new(tick_ns: u64) -> Self {
         Self {
-            solve_interval_ticks: (SOLVE_INTERVAL_NS / tick_ns).max(1),
+            solve_interval: (SOLVE_INTERVAL_NS / tick_ns).max(1),
             learnt_ticks: 0,
-            solved_at_ticks: 0,
-            covariance_at_ticks: 0,
+            last_solve: 0,
+            last_covariance: 0,
         }
     }
 
@@ -48,7 +48,7 @@ impl SolveSchedule {
 
     /// Whether so many ticks were learnt from that the rates are well known.
     pub(super) const fn is_settled(&self) -> bool {
-        self.learnt_ticks >= COVARIANCE_INTERVALS * self.solve_interval_ticks
+        self.learnt_ticks >= COVARIANCE_INTERVALS * self.solve_interval
     }
 
     /// Ticks after which something is solved anew: `wanted_ticks`, at most `max_ticks`.
@@ -68,26 +68,26 @@ impl SolveSchedule {
         let wanted_ticks = self.learnt_ticks / YOUNG_DIVISOR;
         !is_kept
             && self.has_enough_ticks()
-            && self.learnt_ticks - self.solved_at_ticks
-                >= self.interval_ticks(wanted_ticks, self.solve_interval_ticks, is_seldom)
+            && self.learnt_ticks - self.last_solve
+                >= self.interval_ticks(wanted_ticks, self.solve_interval, is_seldom)
     }
 
     /// Whether the covariance is computed now, with the rates: these change sooner than how well
     /// they are known.
     pub(super) fn is_covariance_due(&self, is_known: bool, relief: Relief) -> bool {
         let is_seldom = is_known && relief >= Relief::Seldom;
-        let max_ticks = COVARIANCE_INTERVALS * self.solve_interval_ticks;
-        self.learnt_ticks - self.covariance_at_ticks
+        let max_ticks = COVARIANCE_INTERVALS * self.solve_interval;
+        self.learnt_ticks - self.last_covariance
             >= self.interval_ticks(self.learnt_ticks / 2, max_ticks, is_seldom)
     }
 
     /// Notes that the rates were solved, if they could be.
     pub(super) const fn note_solve(&mut self) {
-        self.solved_at_ticks = self.learnt_ticks;
+        self.last_solve = self.learnt_ticks;
     }
 
     /// Notes that the covariance was computed.
     pub(super) const fn note_covariance(&mut self) {
-        self.covariance_at_ticks = self.learnt_ticks;
+        self.last_covariance = self.learnt_ticks;
     }
 }

@@ -15,7 +15,7 @@ use crate::attribute::regression::Regression;
 use crate::attribute::residency::Residency;
 use crate::attribute::schedule::LearnSchedule;
 use crate::attribute::share::Share;
-use crate::attribute::traffic_source::{DeviceTraffic, TrafficSource};
+use crate::attribute::traffic_source::{DeviceTraffic, SourceUse, TickMisses, TrafficSource};
 use crate::attribute::witnessed::ByWitness;
 use crate::attribute::{Effort, Method};
 use crate::entries::Owner;
@@ -207,11 +207,13 @@ impl<M: Attribution> Lagged<M> {
     ) -> u64 {
         self.tick += 1;
         let near = |by_owner: &[(Owner, u64)]| {
-            let near = |&(owner, used)| (TrafficSource::from_cpus(owner, false), used);
+            let near =
+                |&(owner, used)| SourceUse::new(TrafficSource::from_cpus(owner, false), used);
             by_owner.iter().map(near).collect::<Vec<_>>()
         };
-        let misses_of_tick = near(misses.unwrap_or_default());
-        self.histories.push(self.tick, &near(times), &[], || (misses_of_tick, misses.is_some()));
+        let by_source = near(misses.unwrap_or_default());
+        let tick_misses = TickMisses { by_source, is_complete: misses.is_some() };
+        self.histories.push(self.tick, &near(times), || tick_misses);
         self.histories.add_device_bytes(self.tick, &std::mem::take(&mut self.device_bytes));
         self.method.observe_tick(self.tick, count, &self.histories);
         if !is_last && !self.schedule.is_learn_tick(self.tick) {
