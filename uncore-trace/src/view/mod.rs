@@ -28,14 +28,14 @@ pub mod marks;
 pub mod page;
 mod parallel;
 pub mod render;
+mod report_columns;
+pub mod report_sums;
 pub mod rollup;
 pub mod selected;
 pub mod span;
 pub mod sums;
 mod table_layout;
 pub mod tenants;
-pub mod usage;
-mod usage_columns;
 
 #[cfg(test)]
 mod sample;
