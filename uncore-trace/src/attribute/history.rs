@@ -153,13 +153,13 @@ impl Histories {
     pub(super) fn push_port_bytes(
         &mut self,
         tick: u64,
-        used: BTreeMap<TrafficSource, f64>,
+        bytes_by_source: BTreeMap<TrafficSource, f64>,
         is_complete: bool,
     ) {
         let Some(history) = &mut self.ports else { return };
         // The ports of CPUs divide a tick some time after devices' bytes are known.
         let device_bytes: Vec<_> = self.time.device_use(tick).collect();
-        let uses = used.into_iter().map(|(source, bytes)| SourceUse::new(source, bytes));
+        let uses = bytes_by_source.into_iter().map(|(source, bytes)| SourceUse::new(source, bytes));
         history.push_amounts(tick, uses);
         history.add_device_use(tick, device_bytes.into_iter());
         if !is_complete {

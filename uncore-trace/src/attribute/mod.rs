@@ -30,7 +30,7 @@ mod history;
 mod io;
 mod learner;
 mod learning;
-mod learning_turn;
+mod learning_job;
 mod matrix;
 mod memory_links;
 mod method;

@@ -55,7 +55,7 @@ use std::collections::hash_map::Entry;
 
 use foldhash::HashMap;
 
-use super::attribution::{Attribution, CountedWindow};
+use super::attribution::{Attribution, DivisionInput};
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
 use super::device_bytes::DeviceDirections;
@@ -165,7 +165,7 @@ impl Regression {
     }
 
     /// The shares of a window's count; `None` if nothing was learnt to divide it.
-    pub(super) fn learnt_shares(&mut self, window: &CountedWindow<'_>) -> Option<Vec<Share>> {
+    pub(super) fn learnt_shares(&mut self, window: &DivisionInput<'_>) -> Option<Vec<Share>> {
         let history = window.histories?.history_of(self.predictor)?;
         self.learner.divide_counts(history, window.end_tick);
         let contributions = self.learner.take_contributions();
@@ -244,7 +244,7 @@ impl Attribution for Regression {
         self.window_parts = WindowParts::default();
     }
 
-    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         let by_time = residency_shares(window.total, window);
         match self.learnt_shares(window) {
             Some(shares) if 2.0 * confident_value(&shares) > confident_value(&by_time) => {
@@ -434,7 +434,7 @@ impl Regression {
         &self,
         window_parts: &WindowParts,
         history: &History,
-        window: &CountedWindow<'_>,
+        window: &DivisionInput<'_>,
     ) -> Option<Vec<Share>> {
         let &WindowParts { value, noise, unknown, .. } = window_parts;
         if value <= 0.0 {
@@ -565,7 +565,7 @@ mod tests {
             (0..2).for_each(|at| time[at] += runs[at] * TICK_NS);
             if tick.is_multiple_of(WINDOW) && total > 0.0 {
                 let time = [(Owner::Irq(0), time[0]), (Owner::Irq(1), time[1])];
-                let (method_of_window, shares) = method.divide_window(&CountedWindow {
+                let (method_of_window, shares) = method.divide_window(&DivisionInput {
                     total,
                     factor: 1.0,
                     running: 1.0,

@@ -101,7 +101,7 @@ impl RowQueue {
                 for adjustment in &window.adjustments {
                     adjustment.adjust_window(&mut window.states, names);
                 }
-                make_rows(window, &sets, min_share);
+                finish_shares(window, &sets, min_share);
             });
         }
         let window = self.ready.pop_front()?;
@@ -110,9 +110,9 @@ impl RowQueue {
     }
 }
 
-/// Prepares the shares of a window for its rows: unites shares below `min_share` of the total, and
+/// Makes the shares of a window what its rows say: unites shares below `min_share` of the total, and
 /// rounds. `sets` has the set of CPUs of each counter.
-fn make_rows(window: &mut EndedWindow, sets: &[usize], min_share: f64) {
+fn finish_shares(window: &mut EndedWindow, sets: &[usize], min_share: f64) {
     let mut large: BTreeMap<usize, LargeOwners> = BTreeMap::new();
     for (set, state) in sets.iter().zip(&window.states) {
         if let WindowState::Divided(divided) = state
@@ -125,7 +125,7 @@ fn make_rows(window: &mut EndedWindow, sets: &[usize], min_share: f64) {
     }
     for (set, state) in sets.iter().zip(&mut window.states) {
         if let WindowState::Divided(divided) = state {
-            divided.make_rows(large.get(set));
+            divided.finish_shares(large.get(set));
         }
     }
 }

@@ -164,7 +164,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::attribution::{Attribution as _, CountedWindow};
+    use super::super::attribution::{Attribution as _, DivisionInput};
     use super::super::history::Histories;
     use super::super::learner::Effort;
     use super::super::predictor::Predictor;
@@ -227,7 +227,7 @@ mod tests {
                 let end = window + length;
                 let total: f64 = counts.range(window + 1..=end).map(|(_, count)| count).sum();
                 all += total;
-                let shares = method.learnt_shares(&CountedWindow {
+                let shares = method.learnt_shares(&DivisionInput {
                     total,
                     factor: 1.0,
                     running: 1.0,

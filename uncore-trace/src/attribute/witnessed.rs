@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::attribution::{Attribution, CountedWindow};
+use super::attribution::{Attribution, DivisionInput};
 use super::device_bytes::DeviceDirections;
 use super::history::{Histories, History};
 use super::learner::Effort;
@@ -187,7 +187,7 @@ impl Attribution for ByWitness {
         self.witnessed.skip_window(histories, end_tick);
     }
 
-    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         if let Some(histories) = window.histories {
             self.catch_up(histories);
         }
@@ -303,7 +303,7 @@ mod tests {
         }
         method.skip_window(Some(&histories), TICKS - 10);
         let time = [(Owner::Irq(0), 10 * TICK_NS), (Owner::Irq(1), 10 * TICK_NS)];
-        let (by, shares) = method.divide_window(&CountedWindow {
+        let (by, shares) = method.divide_window(&DivisionInput {
             total,
             factor: 1.0,
             running: 1.0,

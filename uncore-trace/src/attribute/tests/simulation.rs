@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::split_mix::SplitMix;
-use crate::attribute::attribution::{Attribution, CountedWindow};
+use crate::attribute::attribution::{Attribution, DivisionInput};
 use crate::attribute::device_bytes::{BytePlacement, DeviceBytes, DeviceDirections};
 use crate::attribute::history::Histories;
 use crate::attribute::predictor::Predictor;
@@ -223,7 +223,7 @@ impl<M: Attribution> Lagged<M> {
         self.method.learn_ticks(&self.histories);
         self.histories
             .finish_review(|predictor| self.method.rate_profile(predictor).into_iter().collect());
-        if !is_last && !self.schedule.is_turn(0, self.tick) {
+        if !is_last && !self.schedule.is_solve_tick(0, self.tick) {
             return 0;
         }
         self.method.solve_rates(&self.histories);
@@ -231,10 +231,10 @@ impl<M: Attribution> Lagged<M> {
         if is_last { self.tick } else { self.schedule.last_divisible_tick(self.tick, columns) }
     }
 
-    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         let divided = self
             .method
-            .divide_window(&CountedWindow { histories: Some(&self.histories), ..*window });
+            .divide_window(&DivisionInput { histories: Some(&self.histories), ..*window });
         self.method.divide_ticks(&self.histories, window.end_tick, window.end_tick);
         self.histories.forget_before(self.method.oldest_needed_tick().min(self.tick));
         divided
@@ -318,7 +318,7 @@ fn compare_window<M: Attribution>(
         ns.iter().enumerate().map(|(tenant, ns)| (Owner::Irq(tenant as u32), *ns)).collect();
     let len_ns = WINDOW as u64 * TICK_NS;
     time.push((Owner::Idle, mix.cpus as u64 * len_ns - ns.iter().sum::<u64>()));
-    let (_, shares) = method.divide_window(&CountedWindow {
+    let (_, shares) = method.divide_window(&DivisionInput {
         total,
         factor: 1.0,
         running: 1.0,
@@ -512,8 +512,8 @@ fn draw_device_bytes(
     (0..devices).map(device_bytes).collect()
 }
 
-const fn window_of(total: f64, time: &[(Owner, u64)], end_tick: u64) -> CountedWindow<'_> {
-    CountedWindow {
+const fn window_of(total: f64, time: &[(Owner, u64)], end_tick: u64) -> DivisionInput<'_> {
+    DivisionInput {
         total,
         factor: 1.0,
         running: 1.0,
