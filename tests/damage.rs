@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use uncore_trace::schema::{TableDef, fabric};
 use uncore_trace::tables::names::table_path;
 use uncore_trace::tables::reader::{OpenTable, Recording};
-use uncore_trace::view::usage::{GroupBy, Usage, UsageQuestion, usage};
+use uncore_trace::view::report_sums::{GroupBy, ReportQuestion, ReportSums, sum_report};
 
 use crate::analysis::{root, script};
 use crate::harness::made::{self, Size};
@@ -40,8 +40,8 @@ fn rows(def: &'static TableDef, path: &Path) -> Result<Vec<RecordBatch>> {
 }
 
 /// The report of the recording.
-fn report(run: &Path) -> Result<Usage> {
-    usage(&Recording::open(run)?, &UsageQuestion::grouped_by(GroupBy::Cgroup))
+fn report(run: &Path) -> Result<ReportSums> {
+    sum_report(&Recording::open(run)?, &ReportQuestion::grouped_by(GroupBy::Cgroup))
 }
 
 /// A damaged table gives what it gave before, or an error of one line. Returns whether it was read.
@@ -63,7 +63,7 @@ fn reads<T: PartialEq>(before: &T, after: Result<T>, what: &str) -> bool {
 struct Sound {
     run: TempDir,
     tables: Vec<(&'static TableDef, Vec<u8>, Vec<RecordBatch>)>,
-    usage: Usage,
+    usage: ReportSums,
 }
 
 impl Sound {

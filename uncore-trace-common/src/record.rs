@@ -26,7 +26,8 @@ pub const KIND_FILE: u32 = 7;
 /// One more than the highest kind.
 pub const KINDS: usize = 8;
 
-/// A reading made by the sampler's timer; only such readings have tick numbers.
+/// A reading made by the sampler's timer, just after the end of a tick. User space computes from its
+/// time which tick that is. Readings with other triggers end no tick.
 pub const TRIGGER_TIMER: u32 = 0;
 /// A reading made at `sched_switch`, before the switch to the next task.
 pub const TRIGGER_SCHED: u32 = 1;

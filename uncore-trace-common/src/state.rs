@@ -280,8 +280,9 @@ pub struct SamplerProgress {
     pub sequence: u64,
     /// 1 during a sweep: an interrupt in the middle of it does not begin another one.
     pub busy: u64,
-    /// Not 0 if a counter has counted since the last sweep with the same trigger.
-    pub changed: u64,
+    /// The bits in which a value differs from that of the last sweep with the same trigger: 0 if no
+    /// counter has counted since.
+    pub changed_bits: u64,
 }
 
 /// The timer is not wanted.

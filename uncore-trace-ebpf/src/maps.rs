@@ -37,7 +37,7 @@ pub static SAMPLERS: Array<Sampler, 1> = Array::new();
 
 /// Progress of each CPU's sampler.
 #[btf_map]
-pub static SWEEPS: Array<SamplerProgress, 1> = Array::new();
+pub static PROGRESS: Array<SamplerProgress, 1> = Array::new();
 
 /// The timer of each CPU.
 #[btf_map]

@@ -13,7 +13,7 @@ use uncore_trace_common::state::{Sampler, SamplerProgress};
 
 use crate::globals::{MIN_GAP_NS, SAMPLE_ON_IRQ, SAMPLE_ON_SCHED};
 use crate::helpers::{monotonic_ns, this_cpu};
-use crate::maps::{COUNTERS, CPUS, SAMPLERS, SCRATCH, SWEEPS};
+use crate::maps::{COUNTERS, CPUS, PROGRESS, SAMPLERS, SCRATCH};
 use crate::{emit, task, turn};
 
 /// Why and in which context a sweep is made.
@@ -45,19 +45,19 @@ fn read_on(cpu: u32, cause: SweepCause) {
     if len == 0 {
         return;
     }
-    let Some(sweep) = SWEEPS.get_ptr_mut(cpu) else {
+    let Some(progress) = PROGRESS.get_ptr_mut(cpu) else {
         return;
     };
     // SAFETY: written on this CPU only, and `busy` keeps its programs apart.
-    let sweep = unsafe { &mut *sweep };
+    let progress = unsafe { &mut *progress };
     // At a switch, those that count in software are read even where the others are not.
     let reads_some = trigger == TRIGGER_SCHED && at_switch != 0;
-    let mut reads_all = may_read_all(trigger, sweep);
+    let mut reads_all = may_read_all(trigger, progress);
     if !reads_all && !reads_some {
         return;
     }
     let mut wanted = if reads_all { len } else { at_switch };
-    if is_busy(sweep) {
+    if is_busy(progress) {
         // The interrupted sweep would be sent after this one, with older readings.
         count_nested();
         return;
@@ -66,7 +66,7 @@ fn read_on(cpu: u32, cause: SweepCause) {
         return;
     };
     // Before the turn: a program that interrupts this one would find that this CPU has it.
-    set_busy(sweep, 1);
+    set_busy(progress, 1);
     let mut has_turn = false;
     if SAMPLE_ON_SCHED.load() != 0 && turn != 0 && wanted == len {
         has_turn = claim_turn(trigger, turn, cpu);
@@ -75,7 +75,7 @@ fn read_on(cpu: u32, cause: SweepCause) {
                 count_nested();
             }
             if !reads_some {
-                set_busy(sweep, 0);
+                set_busy(progress, 0);
                 return;
             }
             reads_all = false;
@@ -85,14 +85,14 @@ fn read_on(cpu: u32, cause: SweepCause) {
     // SAFETY: a per-CPU value, and each trigger has its own.
     let sample = unsafe { &mut *sample };
     // Other counters may have had the same values.
-    sweep.changed = u64::from(sample.first ^ first_slot);
+    progress.changed_bits = u64::from(sample.first ^ first_slot);
     if reads_all {
         sample.begin = monotonic_ns();
     }
-    let read = read_slots(first_slot, wanted, sample, &raw mut sweep.changed);
+    let read = read_slots(first_slot, wanted, sample, &raw mut progress.changed_bits);
     if !reads_all {
-        if sweep.changed == 0 {
-            set_busy(sweep, 0);
+        if progress.changed_bits == 0 {
+            set_busy(progress, 0);
             return;
         }
         // The clock costs as much as a counter, so it is read only if the readings are sent. No
@@ -100,26 +100,26 @@ fn read_on(cpu: u32, cause: SweepCause) {
         sample.begin = monotonic_ns();
     }
     sample.end = monotonic_ns();
-    send_sample(sample, sweep, cpu, cause, first_slot, read);
+    send_sample(sample, progress, cpu, cause, first_slot, read);
     if wanted == len {
-        sweep.last_read = sample.begin;
+        progress.last_read = sample.begin;
     }
     if has_turn {
         turn::note_read(turn, sample.begin);
         turn::release_turn(turn);
     }
-    set_busy(sweep, 0);
+    set_busy(progress, 0);
 }
 
 /// Whether all counters are read, and not only those that are read at every switch: by the timer
 /// always, else if that was asked for and the last reading is not too recent.
 #[inline(always)]
-fn may_read_all(trigger: u32, sweep: &SamplerProgress) -> bool {
+fn may_read_all(trigger: u32, progress: &SamplerProgress) -> bool {
     if trigger == TRIGGER_TIMER {
         return true;
     }
     let is_asked_for = trigger != TRIGGER_SCHED || SAMPLE_ON_SCHED.load() != 0;
-    is_asked_for && monotonic_ns() - sweep.last_read >= MIN_GAP_NS.load()
+    is_asked_for && monotonic_ns() - progress.last_read >= MIN_GAP_NS.load()
 }
 
 /// Takes the turn at counters that several CPUs read. The timer must read them, so it waits.
@@ -143,7 +143,7 @@ fn count_nested() {
 #[inline(always)]
 fn send_sample(
     sample: &mut Sample,
-    sweep: &mut SamplerProgress,
+    progress: &mut SamplerProgress,
     cpu: u32,
     cause: SweepCause,
     first_slot: u32,
@@ -158,8 +158,8 @@ fn send_sample(
     task::fill_task(&mut sample.task);
     sample.len = read;
     // In the order of sending: a gap is a lost sample.
-    sweep.sequence += 1;
-    sample.sequence = sweep.sequence;
+    progress.sequence += 1;
+    sample.sequence = progress.sequence;
     let size = SAMPLE_PREFIX as u64 + u64::from(read) * size_of::<Reading>() as u64;
     // SAFETY: `read_slots` returns at most MAX_COUNTERS, so `size` lies inside the map value.
     unsafe { emit::send_record(KIND_SAMPLE, sample, size) };
@@ -178,32 +178,32 @@ pub fn read_others() {
     if others_len == 0 || !turn::is_due(turn, monotonic_ns(), MIN_GAP_NS.load()) {
         return;
     }
-    let Some(sweep) = SWEEPS.get_ptr_mut(cpu) else {
+    let Some(progress) = PROGRESS.get_ptr_mut(cpu) else {
         return;
     };
     // SAFETY: written on this CPU only, and `busy` keeps its programs apart.
-    let sweep = unsafe { &mut *sweep };
-    if is_busy(sweep) {
+    let progress = unsafe { &mut *progress };
+    if is_busy(progress) {
         return;
     }
     let Some(sample) = SCRATCH.get_ptr_mut(TRIGGER_SCHED) else {
         return;
     };
-    set_busy(sweep, 1);
+    set_busy(progress, 1);
     if !turn::take_turn(turn, cpu) {
-        set_busy(sweep, 0);
+        set_busy(progress, 0);
         return;
     }
     // SAFETY: a per-CPU value, and each trigger has its own.
     let sample = unsafe { &mut *sample };
     sample.begin = monotonic_ns();
-    let read = read_slots(first_slot, others_len, sample, &raw mut sweep.changed);
+    let read = read_slots(first_slot, others_len, sample, &raw mut progress.changed_bits);
     sample.end = monotonic_ns();
     turn::note_read(turn, sample.begin);
     let cause = SweepCause { trigger: TRIGGER_SCHED, context: CONTEXT_TASK, number: 0 };
-    send_sample(sample, sweep, cpu, cause, first_slot, read);
+    send_sample(sample, progress, cpu, cause, first_slot, read);
     turn::release_turn(turn);
-    set_busy(sweep, 0);
+    set_busy(progress, 0);
 }
 
 /// A reading by the sampler's timer, which runs inside the softirq that serves timers, on `cpu`,
@@ -227,21 +227,21 @@ pub fn read_on_timer(cpu: u32) {
 
 /// Whether a program that was interrupted by this one is reading.
 #[inline(always)]
-fn is_busy(sweep: &SamplerProgress) -> bool {
+fn is_busy(progress: &SamplerProgress) -> bool {
     // SAFETY: a reference is readable.
-    unsafe { (&raw const sweep.busy).read_volatile() != 0 }
+    unsafe { (&raw const progress.busy).read_volatile() != 0 }
 }
 
 #[inline(always)]
-fn set_busy(sweep: &mut SamplerProgress, busy: u64) {
+fn set_busy(progress: &mut SamplerProgress, busy: u64) {
     // SAFETY: a reference is writable. Volatile, so that it is set before and cleared after.
-    unsafe { (&raw mut sweep.busy).write_volatile(busy) };
+    unsafe { (&raw mut progress.busy).write_volatile(busy) };
 }
 
-/// Reads `wanted` counters. `changed` gets the bits in which a value differs from that of the last
+/// Reads `wanted` counters. `changed_bits` gets the bits in which a value differs from that of the last
 /// sweep with this trigger.
 #[inline(always)]
-fn read_slots(first_slot: u32, wanted: u32, sample: &mut Sample, changed: *mut u64) -> u32 {
+fn read_slots(first_slot: u32, wanted: u32, sample: &mut Sample, changed_bits: *mut u64) -> u32 {
     let mut len = 0;
     for reading in &mut sample.readings {
         if len >= wanted {
@@ -261,9 +261,11 @@ fn read_slots(first_slot: u32, wanted: u32, sample: &mut Sample, changed: *mut u
             *reading =
                 Reading { value: read.wrapping_neg() as u64, enabled: READ_FAILED, running: 0 };
         }
-        // SAFETY: `changed` is a field of a map value. In a register, the verifier would follow its
+        // SAFETY: `changed_bits` is a field of a map value. In a register, the verifier would follow its
         // bounds, and so each path through the loop, which are too many.
-        unsafe { changed.write_volatile(changed.read_volatile() | (previous ^ reading.value)) };
+        unsafe {
+            changed_bits.write_volatile(changed_bits.read_volatile() | (previous ^ reading.value))
+        };
         len += 1;
     }
     if len > MAX_COUNTERS as u32 { MAX_COUNTERS as u32 } else { len }

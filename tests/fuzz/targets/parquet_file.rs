@@ -19,7 +19,7 @@ use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
 use uncore_trace::tables::reader::Recording;
 use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 use uncore_trace::view::check;
-use uncore_trace::view::usage::{GroupBy, UsageQuestion, usage};
+use uncore_trace::view::report_sums::{GroupBy, ReportQuestion, sum_report};
 
 /// Text before the digits of the footer's digest.
 const DIGEST: &[u8] = b"xxh64:";
@@ -127,7 +127,7 @@ fuzz_target!(|input: &[u8]| {
         Ok(findings) => assert!(!findings.is_empty()),
         Err(error) => assert_line(&error),
     }
-    if let Err(error) = usage(&recording, &UsageQuestion::grouped_by(GroupBy::Cgroup)) {
+    if let Err(error) = sum_report(&recording, &ReportQuestion::grouped_by(GroupBy::Cgroup)) {
         assert_line(&error);
     }
 });

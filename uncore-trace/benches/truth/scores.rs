@@ -21,7 +21,7 @@ use serde::Serialize;
 use uncore_trace::schema::columns::{self, nullable_value};
 use uncore_trace::schema::confidence::RIGHT_WITHIN;
 use uncore_trace::tables::reader::Recording;
-use uncore_trace::view::usage::{GroupBy, UsageQuestion, usage};
+use uncore_trace::view::report_sums::{GroupBy, ReportQuestion, sum_report};
 
 use super::TICK_NS;
 use super::ticks::{ByteMover, FIRST_PID, MovedPart};
@@ -326,7 +326,8 @@ impl Scores {
         }
         let mut processes = vec![0; self.tenants];
         self.tenant_of.iter().for_each(|tenant| processes[*tenant] += 1);
-        let report = usage(&Recording::open(path)?, &UsageQuestion::grouped_by(GroupBy::Cgroup))?;
+        let report =
+            sum_report(&Recording::open(path)?, &ReportQuestion::grouped_by(GroupBy::Cgroup))?;
         let event = report.events.first().context("the report has no event")?;
         for (tenant, Pair { moved, .. }) in large_tenants(&whole, self.tenants, moved_sum(&whole)) {
             let mut lines = event.lines.iter();

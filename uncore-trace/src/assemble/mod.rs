@@ -143,8 +143,8 @@ impl Timeline {
     }
 
     /// Whether a counter did not count where it was expected to, since the last call.
-    pub const fn take_is_astray(&mut self) -> bool {
-        self.streams.readings.take_is_astray()
+    pub const fn take_counter_moved(&mut self) -> bool {
+        self.streams.readings.take_counter_moved()
     }
 
     /// How each CPU's time is divided over the owners so far.
@@ -299,8 +299,8 @@ impl Timeline {
                 return true;
             }
             let wait = self.progress.wait_of_bin(end_ns, closable_ns, emptied);
-            let (Streams { usage, io, .. }, mut context) = self.split_streams(sink);
-            if !usage.account_until(end_ns, wait, &mut peeks, io, &mut context) {
+            let (streams, mut context) = self.split_streams(sink);
+            if !streams.account_until(end_ns, wait, &mut peeks, &mut context) {
                 if emptied {
                     self.progress.waited_ns = closable_ns;
                 }

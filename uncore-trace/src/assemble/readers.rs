@@ -34,7 +34,8 @@ pub(super) struct Readers {
     tick_ns: u64,
     start_tick: u64,
     stop_tick: Option<u64>,
-    is_astray: bool,
+    /// Whether a reading says that a counter is no longer on its reader CPU.
+    counter_moved: bool,
 }
 
 impl Readers {
@@ -58,7 +59,7 @@ impl Readers {
             tick_ns: plan.tick_ns,
             start_tick,
             stop_tick: None,
-            is_astray: false,
+            counter_moved: false,
         };
         readers.lay_out(layouts);
         // Ticks count from the first one.
@@ -94,8 +95,8 @@ impl Readers {
     }
 
     /// Whether a counter did not count where it was expected to, since the last call.
-    pub(super) const fn take_is_astray(&mut self) -> bool {
-        mem::replace(&mut self.is_astray, false)
+    pub(super) const fn take_counter_moved(&mut self) -> bool {
+        mem::replace(&mut self.counter_moved, false)
     }
 
     /// Logs the final counts of all counters, which the recording stopped at `now_ns`. All samples
@@ -281,9 +282,9 @@ impl Readers {
         Some((set.slots.iter().skip(set.first_shared).copied().collect(), 0))
     }
 
-    /// Whether the owner of the counts before this sample is needed; `None` if the sample's
-    /// counters are unknown.
-    pub(super) fn wants_owner(&self, sample: &SampleRecord) -> Option<bool> {
+    /// Whether a sample needs the owner of what was counted before it: it has readings of counters
+    /// that are read at every switch. `None` if the sample's counters are unknown.
+    pub(super) fn needs_owner(&self, sample: &SampleRecord) -> Option<bool> {
         self.sample_slots(sample).map(|(_, at_switch)| at_switch > 0)
     }
 
@@ -346,7 +347,7 @@ impl Readers {
                             .counter_progress(id)
                             .is_some_and(|counter| counter.stands_still(tick, enabled)) =>
                 {
-                    self.is_astray = true;
+                    self.counter_moved = true;
                     Err(STANDS_STILL)
                 }
                 drain::RawReading::Counted { value: raw, enabled, running } => {
@@ -356,7 +357,7 @@ impl Readers {
                     let per_cpu = self.counter_progress(id).is_some_and(|counter| counter.per_cpu);
                     // The errors of a counter that is on another CPU: `perf_event_read_local`,
                     // kernel/events/core.c, Linux 6.18.
-                    self.is_astray |= is_tick && !per_cpu && errno == libc::EINVAL;
+                    self.counter_moved |= is_tick && !per_cpu && errno == libc::EINVAL;
                     Err(errno)
                 }
             };

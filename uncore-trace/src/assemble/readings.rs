@@ -53,19 +53,19 @@ impl RawStream for ReadingStream {
 
 impl ReadingStream {
     fn feed_sample(&mut self, sample: &SampleRecord, context: &mut StreamContext<'_>) {
-        let Some(wants_owner) = self.readers.wants_owner(sample) else {
+        let Some(needs_owner) = self.readers.needs_owner(sample) else {
             let (time_ns, cpu) = (sample.begin_ns, Some(sample.cpu));
             context.ledger.add_loss(Cause::LostSample, time_ns, 0, cpu, None, 1);
             return;
         };
-        let owner = wants_owner.then(|| {
+        let owner = needs_owner.then(|| {
             let task_owner = || context.names.task_owner(&sample.task, sample.begin_ns);
             Owner::of_interrupt(sample.context).unwrap_or_else(task_owner)
         });
         if let Some(owner) = owner {
             context.request_owner_name(owner);
         }
-        let guests = self.guests.as_mut().filter(|_| wants_owner);
+        let guests = self.guests.as_mut().filter(|_| needs_owner);
         let ran_guest =
             guests.is_some_and(|guests| guests.runs_guest(&sample.task, sample.begin_ns));
         let StreamContext { output, ledger, .. } = context;
@@ -83,7 +83,7 @@ impl ReadingStream {
     }
 
     /// Whether a counter did not count where it was expected to, since the last call.
-    pub(super) const fn take_is_astray(&mut self) -> bool {
-        self.readers.take_is_astray()
+    pub(super) const fn take_counter_moved(&mut self) -> bool {
+        self.readers.take_counter_moved()
     }
 }

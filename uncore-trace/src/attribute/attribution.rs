@@ -12,7 +12,7 @@ use crate::entries::{Owner, Relief};
 
 /// What a method divides: the scaled count of a window, and the use of its CPUs and devices.
 #[derive(Clone, Copy, Debug)]
-pub struct CountedWindow<'a> {
+pub struct DivisionInput<'a> {
     /// The count in its unit, scaled for multiplexing; above 0.
     pub total: f64,
     /// Factor from a raw count to the unit, including the correction for multiplexing.
@@ -37,7 +37,7 @@ pub struct CountedWindow<'a> {
     pub histories: Option<&'a Histories>,
 }
 
-impl CountedWindow<'_> {
+impl DivisionInput<'_> {
     /// The raw count, scaled for multiplexing.
     pub(super) fn raw_count(&self) -> u64 {
         (self.total / self.factor).round() as u64
@@ -101,5 +101,5 @@ pub trait Attribution: std::fmt::Debug + Send {
     fn skip_window(&mut self, _histories: Option<&Histories>, _end_tick: u64) {}
 
     /// Divides the next window. The shares sum to its total, and none is negative.
-    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>);
+    fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>);
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::cgroup_credit::CgroupCredit;
-use super::closing::WindowClosing;
+use super::closing::WindowCloser;
 use super::counter::TrackedCounter;
 use super::facts::RecordingFacts;
 use super::learning::{LearnMoment, Learning, LearningSetup};
@@ -17,7 +17,7 @@ use super::owner_names::OwnerNames;
 use super::row_queue::{RowQueue, RowSource};
 use super::schedule::{LEARN_INTERVAL_NS, LearnSchedule};
 use super::series::WindowClock;
-use super::span::Close;
+use super::span::ClosingWindow;
 use super::stage::{DivisionStage, StageSetup};
 use super::stages::create_stages;
 use super::switches::Switches;
@@ -106,7 +106,7 @@ impl LogConsumer for Attributor {
     fn finish_windows(&mut self, tables: &mut Builders) {
         self.rows.end_recording();
         if self.has_waiting_windows() {
-            self.apply_entries(self.ended_tick, false);
+            self.apply_readings(self.ended_tick, false);
             self.learn_and_divide(LearnMoment { tick: self.ended_tick, is_last: true });
         }
         self.append_rows(tables, usize::MAX);
@@ -265,7 +265,7 @@ impl Attributor {
         let is_learn_tick = is_last || self.learning.is_learn_tick(tick);
         let learns = self.learning.has_learners() && is_learn_tick;
         if ends_window || learns || self.applies_entries_at(tick) {
-            self.apply_entries(tick, is_last);
+            self.apply_readings(tick, is_last);
         }
         if ends_window {
             self.close_window(tick, is_last);
@@ -292,9 +292,9 @@ impl Attributor {
     }
 
     /// Applies all entries up to the end of `tick`. Only after that, the ticks have their counts.
-    fn apply_entries(&mut self, tick: u64, is_last: bool) {
+    fn apply_readings(&mut self, tick: u64, is_last: bool) {
         for track in &mut self.tracks {
-            track.apply_entries(tick, is_last);
+            track.apply_readings(tick, is_last);
         }
         for stage in &mut self.stages {
             stage.use_tick_counts(&mut self.tracks);
@@ -312,8 +312,8 @@ impl Attributor {
         let tick_ns = self.clock.tick_ns;
         let length_ns = self.clock.window_ns;
         let window =
-            Close { tick, tick_ns, length_ns, is_last, moved: &moved, switches: &switches };
-        let mut closing = WindowClosing {
+            ClosingWindow { tick, tick_ns, length_ns, is_last, moved: &moved, switches: &switches };
+        let mut closing = WindowCloser {
             tracks: &mut self.tracks,
             stages: &mut self.stages,
             learning: &mut self.learning,

@@ -16,23 +16,32 @@ use super::traffic_source::TrafficSource;
 /// Number of ticks in the mean. Chosen among 2, 5, 10 and 20 on mixes of the lab.
 const TICKS: usize = 10;
 
+/// CPU time and misses of a source in a tick.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TimeAndMisses {
+    /// CPU time.
+    pub time: f64,
+    /// Misses.
+    pub misses: f64,
+}
+
 /// CPU time and misses of each source in a tick.
-pub(super) type SourceUse = BTreeMap<TrafficSource, (f64, f64)>;
+pub(super) type MissesByTime = BTreeMap<TrafficSource, TimeAndMisses>;
 
 /// Calibrates the misses of some ticks. Misses of sources without time are not changed.
-pub(super) fn calibrate_misses(ticks: &mut [SourceUse]) {
+pub(super) fn calibrate_misses(ticks: &mut [MissesByTime]) {
     for ticks in ticks.chunks_mut(TICKS) {
-        let mut sums = SourceUse::new();
-        for (source, (time, misses)) in ticks.iter().flatten() {
+        let mut sums = MissesByTime::new();
+        for (source, TimeAndMisses { time, misses }) in ticks.iter().flatten() {
             let sum = sums.entry(*source).or_default();
-            sum.0 += time;
-            sum.1 += misses;
+            sum.time += time;
+            sum.misses += misses;
         }
-        for (source, (time, misses)) in ticks.iter_mut().flatten() {
-            if let Some((total_time, total_misses)) = sums.get(source)
-                && *total_time > 0.0
+        for (source, TimeAndMisses { time, misses }) in ticks.iter_mut().flatten() {
+            if let Some(total) = sums.get(source)
+                && total.time > 0.0
             {
-                *misses = total_misses * *time / total_time;
+                *misses = total.misses * *time / total.time;
             }
         }
     }
@@ -46,18 +55,20 @@ mod tests {
     #[test]
     fn misses_go_with_time_and_none_is_lost() {
         let source = |number| TrafficSource::from_cpus(Owner::Irq(number), false);
-        let mut ticks: Vec<SourceUse> = (0..12)
+        let mut ticks: Vec<MissesByTime> = (0..12)
             .map(|tick| {
-                let ran = (f64::from(tick % 3), f64::from(tick * tick));
-                SourceUse::from([(source(1), ran), (source(2), (0.0, 5.0))])
+                let time = f64::from(tick % 3);
+                let ran = TimeAndMisses { time, misses: f64::from(tick * tick) };
+                let idle = TimeAndMisses { time: 0.0, misses: 5.0 };
+                MissesByTime::from([(source(1), ran), (source(2), idle)])
             })
             .collect();
         calibrate_misses(&mut ticks);
         let of = |range: std::ops::Range<usize>, number| {
-            ticks[range].iter().map(|tick| tick[&source(number)].1).sum::<f64>()
+            ticks[range].iter().map(|tick| tick[&source(number)].misses).sum::<f64>()
         };
         assert!((of(0..10, 1) - 285.0).abs() < 1e-9 && (of(10..12, 1) - 221.0).abs() < 1e-9);
-        assert!(ticks.iter().all(|tick| (tick[&source(2)].1 - 5.0).abs() < 1e-9));
-        assert!((ticks[2][&source(1)].1 / ticks[1][&source(1)].1 - 2.0).abs() < 1e-9);
+        assert!(ticks.iter().all(|tick| (tick[&source(2)].misses - 5.0).abs() < 1e-9));
+        assert!((ticks[2][&source(1)].misses / ticks[1][&source(1)].misses - 2.0).abs() < 1e-9);
     }
 }

@@ -8,10 +8,11 @@
 //! left, and used again when no stored tick refers to it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 
 use foldhash::{HashMap, HashMapExt, HashSet};
 
-use super::traffic_source::{DeviceTraffic, TrafficSource};
+use super::traffic_source::{DeviceTraffic, SourceUse, TrafficSource};
 use crate::entries::Owner;
 
 /// The slot of constant traffic: devices, refresh, systems that are not seen.
@@ -234,19 +235,18 @@ impl RateColumns {
         slot.copied().unwrap_or(if is_far { SHARED_FAR } else { SHARED_NEAR })
     }
 
-    /// Gives columns to those with the largest use. `used` has the use of each source, sorted;
-    /// `stored` are the first and the last stored tick, and `smallest` the smallest use for a
-    /// column. Returns the slots that have a new column.
+    /// Gives columns to those with the largest use. `use_by_source` is sorted, and `smallest` is the
+    /// smallest use for a column. Returns the slots that have a new column.
     pub(super) fn assign_columns(
         &mut self,
-        use_by_source: &[(TrafficSource, f64)],
+        use_by_source: &[SourceUse],
         smallest: f64,
-        stored: (u64, u64),
+        stored_ticks: RangeInclusive<u64>,
     ) -> Vec<u16> {
         let mut owners: BTreeMap<Owner, [f64; 2]> = BTreeMap::new();
         let mut groups: BTreeMap<ColumnGroup, [f64; 2]> = BTreeMap::new();
         let mut total_use = 0.0;
-        for (source, amount) in use_by_source {
+        for SourceUse { source, amount, beside_busy: _ } in use_by_source {
             let far_index = usize::from(source.is_far);
             owners.entry(source.owner).or_default()[far_index] += amount;
             groups.entry(ColumnGroup::from_owner(source.owner)).or_default()[far_index] += amount;
@@ -299,13 +299,13 @@ impl RateColumns {
             {
                 self.slots.remove(&key);
                 self.by_slot[slot] = None;
-                self.free_slots.push_back((stored.1, slot as u16));
+                self.free_slots.push_back((*stored_ticks.end(), slot as u16));
             }
         }
         let mut new_slots = Vec::new();
         for (_, (subject, is_far)) in wanted {
             if !self.slots.contains_key(&(subject, is_far)) {
-                new_slots.push(self.add_column(subject, is_far, stored.0));
+                new_slots.push(self.add_column(subject, is_far, *stored_ticks.start()));
             }
         }
         self.find_parents();
@@ -418,15 +418,15 @@ mod tests {
         TrafficSource::from_cpus(owner, false)
     }
 
-    fn irqs(count: u32, used: impl Fn(u32) -> f64) -> Vec<(TrafficSource, f64)> {
-        (0..count).map(|number| (near(Owner::Irq(number)), used(number))).collect()
+    fn irqs(count: u32, used: impl Fn(u32) -> f64) -> Vec<SourceUse> {
+        (0..count).map(|number| SourceUse::new(near(Owner::Irq(number)), used(number))).collect()
     }
 
     #[test]
     fn who_uses_most_has_a_column_and_keeps_it() {
         let mut columns = RateColumns::new();
         let many = MAX_COLUMNS as u32 + 100;
-        columns.assign_columns(&irqs(many, |number| 1e3 + f64::from(number)), 2.0, (1, 100));
+        columns.assign_columns(&irqs(many, |number| 1e3 + f64::from(number)), 2.0, 1..=100);
         let column_owners = |columns: &RateColumns| -> Vec<u32> {
             (0..=many)
                 .filter(|irq| columns.slot_of_source(near(Owner::Irq(*irq))) > SHARED_FAR)
@@ -435,23 +435,23 @@ mod tests {
         let first = column_owners(&columns);
         assert_eq!(first, (100..many).collect::<Vec<_>>());
         // A slightly larger use does not justify learning anew; a much larger one does.
-        columns.assign_columns(&irqs(many, |number| 1e3 + f64::from(many - number)), 2.0, (1, 200));
+        columns.assign_columns(&irqs(many, |number| 1e3 + f64::from(many - number)), 2.0, 1..=200);
         assert_eq!(column_owners(&columns), first);
         let mut used = irqs(many, |number| 1e3 + f64::from(many - number));
-        used.push((near(Owner::Irq(many)), 1e4));
-        let new = columns.assign_columns(&used, 2.0, (1, 300));
+        used.push(SourceUse::new(near(Owner::Irq(many)), 1e4));
+        let new = columns.assign_columns(&used, 2.0, 1..=300);
         assert!(column_owners(&columns).contains(&many));
         assert_eq!((new.len(), column_owners(&columns).len()), (1, MAX_COLUMNS));
         // Its slot is used again when no tick refers to it.
         let slot_count = columns.len();
-        columns.assign_columns(&[(near(Owner::Irq(7)), 1e4)], 2.0, (301, 400));
+        columns.assign_columns(&[SourceUse::new(near(Owner::Irq(7)), 1e4)], 2.0, 301..=400);
         assert!(
             columns
-                .assign_columns(&irqs(5, |_| 1e4), 2.0, (301, 500))
+                .assign_columns(&irqs(5, |_| 1e4), 2.0, 301..=500)
                 .iter()
                 .all(|slot| usize::from(*slot) >= slot_count - 1)
         );
-        columns.assign_columns(&irqs(9, |_| 1e4), 2.0, (501, 600));
+        columns.assign_columns(&irqs(9, |_| 1e4), 2.0, 501..=600);
         assert!(columns.len() <= slot_count + 5);
     }
 
@@ -467,8 +467,9 @@ mod tests {
             (far(task(2, 10)), 5.0),
             (near(task(3, 10)), 0.01),
             (near(task(4, 20)), 30.0),
-        ];
-        columns.assign_columns(&used, 2.0, (1, 100));
+        ]
+        .map(|(source, amount)| SourceUse::new(source, amount));
+        columns.assign_columns(&used, 2.0, 1..=100);
         let slot_of = |source| columns.slot_of_source(source);
         let parent = |source| columns.get(usize::from(slot_of(source))).unwrap().parent;
         // The largest process, and small ones, share the column of the cgroup.
@@ -492,14 +493,14 @@ mod tests {
             columns.require_device_slot(source.device.unwrap(), source.is_far)
         };
         let mut columns = RateColumns::new();
-        columns.assign_columns(&irqs(3, |_| 1e3), 2.0, (1, 100));
+        columns.assign_columns(&irqs(3, |_| 1e3), 2.0, 1..=100);
         // A slot that is free is not used: ticks that were not reviewed may refer to it.
-        columns.assign_columns(&irqs(1, |_| 1e3), 2.0, (200, 300));
+        columns.assign_columns(&irqs(1, |_| 1e3), 2.0, 200..=300);
         let slot_count = columns.len();
         let near_slot = require(&mut columns, device(0, false)).unwrap();
         assert_eq!(usize::from(near_slot), slot_count);
         let far_slot = require(&mut columns, device(0, true)).unwrap();
-        columns.assign_columns(&irqs(600, |_| 1e3), 2.0, (400, 500));
+        columns.assign_columns(&irqs(600, |_| 1e3), 2.0, 400..=500);
         assert_eq!(columns.slot_of_source(device(0, false)), near_slot);
         assert_eq!(require(&mut columns, device(0, true)), Some(far_slot));
         let far = columns.get(usize::from(far_slot)).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 
 use super::adjustment::AdjustedWindow;
-use super::attribution::{Attribution, CountedWindow};
+use super::attribution::{Attribution, DivisionInput};
 use super::history::Histories;
 use super::learner::DividedCount;
 use super::method::Method;
@@ -16,10 +16,11 @@ use super::misfit::Misfit;
 use super::owner_names::OwnerNames;
 use super::predictor::Predictor;
 use super::schedule::LearnSchedule;
-use super::series::{ReadingSeries, SeriesEnd, WindowClock};
+use super::series::{ReadingSeries, SeriesCount, WindowClock};
 use super::share::Share;
 use super::sibling_cost::ContrastSums;
-use super::span::{Close, CountSpan, DividedWindow, WindowEnd};
+use super::span::{ClosingWindow, DividedWindow, UndividedWindow};
+use super::waiting::WindowState;
 use crate::catalog::exact::ExactBy;
 use crate::count::Count;
 use crate::entries::{
@@ -61,7 +62,7 @@ pub(super) struct TrackedCounter {
     /// the method has divided.
     next_begin_tick: u64,
     divided_tick: u64,
-    /// Whether the entries that were applied last restarted it.
+    /// Whether the readings that were applied last restarted it.
     has_restarted: bool,
     /// Whether a failed read was reported and no read was successful since.
     is_failing: bool,
@@ -104,10 +105,10 @@ impl TrackedCounter {
         }
     }
 
-    /// Applies the entries up to the end of `tick`.
-    pub(super) fn apply_entries(&mut self, tick: u64, is_last: bool) {
+    /// Applies the readings up to the end of `tick`.
+    pub(super) fn apply_readings(&mut self, tick: u64, is_last: bool) {
         self.known_counts.clear();
-        self.series.apply_entries(tick, is_last);
+        self.series.apply_readings(tick, is_last);
         if let Some(begin) = self.series.take_first_reading() {
             // Readings count from before a part of a rotated recording, which no tick of it has.
             self.learnt_count.get_or_insert(begin.1);
@@ -126,31 +127,35 @@ impl TrackedCounter {
         }
     }
 
-    /// Whether the entries that were applied last restarted it: what it counted before in its
+    /// Whether the readings that were applied last restarted it: what it counted before in its
     /// window is lost.
     pub(super) const fn has_restarted(&self) -> bool {
         self.has_restarted
     }
 
-    /// Ends its window, or extends it if there is no reading.
+    /// Ends its window, or extends it if there is no reading: then it has no rows.
     pub(super) fn close_window(
         &mut self,
-        window: &Close<'_>,
+        window: &ClosingWindow<'_>,
         time: &Arc<[(Owner, u64)]>,
         missing: &mut Vec<MissingCount>,
-    ) -> WindowEnd {
+    ) -> WindowState {
         self.add_io(window.moved);
         self.add_switches(window.switches);
         let read_count = match self.series.end_window(window.tick, self.window_begin.1) {
-            SeriesEnd::Counted(count, counts) => {
+            SeriesCount::Counted(count, counts) => {
                 add_counts(&mut self.counts, counts);
                 self.is_failing = false;
                 count
             }
-            SeriesEnd::Missing { expected, errno } => {
+            SeriesCount::Missing { expected, errno } => {
                 add_counts(&mut self.time, time.iter().copied());
                 self.report_missing(window, expected, errno, missing);
-                return if window.is_last { WindowEnd::Unread } else { WindowEnd::No };
+                return if window.is_last && self.counter.role.is_divided() {
+                    WindowState::Divided(self.unread_window(window))
+                } else {
+                    WindowState::Nothing
+                };
             }
         };
         let end_count = read_count.not_below(self.window_begin.1);
@@ -175,12 +180,14 @@ impl TrackedCounter {
         let counts = sorted(&mut self.counts);
         let io = mem::take(&mut self.io).into_iter();
         let io = io.map(|(owner, bytes)| (owner, bytes as f64)).collect();
-        WindowEnd::Read(CountSpan { begin_tick, delta, time, counts, io, adjustments: Vec::new() })
+        let adjustments = Vec::new();
+        let undivided = UndividedWindow { begin_tick, delta, time, counts, io, adjustments };
+        WindowState::Undivided(Box::new(undivided))
     }
 
     fn report_missing(
         &mut self,
-        window: &Close<'_>,
+        window: &ClosingWindow<'_>,
         expected: bool,
         errno: Option<i32>,
         missing: &mut Vec<MissingCount>,
@@ -210,7 +217,7 @@ impl TrackedCounter {
     const fn make_missing(
         &self,
         lack: MissingReason,
-        window: &Close<'_>,
+        window: &ClosingWindow<'_>,
         span_ns: u64,
     ) -> MissingCount {
         let Counter { id, cpu, .. } = self.counter;
@@ -218,7 +225,7 @@ impl TrackedCounter {
     }
 
     /// Its count in a window, in its unit; `None` if it never ran.
-    pub(super) fn total_count(&self, span: &CountSpan) -> Option<f64> {
+    pub(super) fn total_count(&self, span: &UndividedWindow) -> Option<f64> {
         Some(span.delta.value as f64 * self.counter.scale * span.delta.scale_factor()?)
     }
 
@@ -227,7 +234,7 @@ impl TrackedCounter {
         &mut self,
         end_tick: u64,
         tick_ns: u64,
-        span: &CountSpan,
+        span: &UndividedWindow,
         histories: Option<&Histories>,
         names: &OwnerNames,
     ) -> DividedWindow {
@@ -242,7 +249,7 @@ impl TrackedCounter {
         }
         self.next_begin_tick = end_tick;
         let (method, mut shares) = match total.zip(factor) {
-            Some((total, factor)) if total > 0.0 => self.method.divide_window(&CountedWindow {
+            Some((total, factor)) if total > 0.0 => self.method.divide_window(&DivisionInput {
                 total,
                 factor,
                 running,
@@ -270,7 +277,7 @@ impl TrackedCounter {
     }
 
     /// The last window of a recording if its reading never arrived.
-    pub(super) const fn unread_window(&self, window: &Close<'_>) -> DividedWindow {
+    const fn unread_window(&self, window: &ClosingWindow<'_>) -> DividedWindow {
         DividedWindow {
             begin_tick: self.window_begin.0,
             end_tick: window.tick,

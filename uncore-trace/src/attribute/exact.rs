@@ -12,7 +12,7 @@
 //!
 //! The part of the window in which the counter ran: 1 unless it was multiplexed.
 
-use super::attribution::{Attribution, CountedWindow};
+use super::attribution::{Attribution, DivisionInput};
 use super::method::Method;
 use super::share::Share;
 use crate::entries::Owner;
@@ -22,7 +22,7 @@ use crate::entries::Owner;
 pub(super) struct ByReadings;
 
 impl Attribution for ByReadings {
-    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         (Method::Exact, shares_of_counts(window.counts, window.factor, window.running))
     }
 }
@@ -32,7 +32,7 @@ impl Attribution for ByReadings {
 pub(super) struct ByTime;
 
 impl Attribution for ByTime {
-    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         let counts = divide_by_time(window.raw_count(), window.time);
         (Method::Exact, shares_of_counts(&counts, window.factor, window.running))
     }
@@ -43,7 +43,7 @@ impl Attribution for ByTime {
 pub(super) struct ByRequests;
 
 impl Attribution for ByRequests {
-    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         let moved = window.io.unwrap_or_default();
         let seen: f64 = moved.iter().map(|(_, bytes)| bytes).sum();
         // The count has all bytes that were seen: see `crate::assemble`.
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn what_nobody_moved_is_the_devices() {
         let io = [(Owner::Device, 5.0), (Owner::Irq(1), 30.0), (Owner::Unattributed, 20.0)];
-        let window = CountedWindow {
+        let window = DivisionInput {
             total: 100.0,
             factor: 1.0,
             running: 1.0,
@@ -132,7 +132,7 @@ mod tests {
         let expected =
             [(Owner::Irq(1), 30, 1), (Owner::Unattributed, 20, 0), (Owner::Device, 50, 1)];
         assert_eq!(shares.iter().map(whole).collect::<Vec<_>>(), expected);
-        let less = CountedWindow { total: 10.0, ..window };
+        let less = DivisionInput { total: 10.0, ..window };
         let sum: f64 = ByRequests.divide_window(&less).1.iter().map(|share| share.value).sum();
         assert!((sum - 10.0).abs() < 1e-9);
     }

@@ -13,18 +13,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::{HashMap, HashSet};
 
-use super::calibration::{SourceUse, calibrate_misses};
+use super::calibration::{MissesByTime, calibrate_misses};
 use super::cgroups::cgroup_of_owner;
 use super::columns::{self, BASELINE, RateColumns, SHARED_NEAR};
 use super::device_bytes::{BytePlacement, DeviceBytes, DeviceShares};
+use super::matrix::DenseMatrix;
 use super::port_confidence::PortConfidence;
 use super::predictor::Predictor;
 use super::sibling_cost::{ContrastSums, SiblingCost};
-use super::solve::SquareMatrix;
-use super::sums::{Design, UseRow, sum_by_slot};
-use super::symmetric::{RowBatch, SymmetricMatrix};
-use super::traffic_source::TrafficSource;
+use super::sums::{Design, sum_by_slot};
+use super::traffic_source::{SourceUse, TickMisses, TrafficSource};
 use super::use_entry::UseEntry;
+use super::use_row::{ScaledRow, SlotAmount, UseRow};
 use crate::entries::Owner;
 
 /// Forgetting factor of a source's use, per review of 100 ms: the memory is about 10 s.
@@ -39,6 +39,12 @@ const MIN_SOURCE_USE: f64 = 0.05;
 
 /// Gain per tick of the moving averages of a source's use.
 const MOMENTS_GAIN: f64 = 0.002;
+
+/// Number of ticks whose products are added to a block at once. Sums of `f32` are rounded after each
+/// addition, and rates are corrected by what the products in `f64` of use and count differ from the
+/// expected ones: with 100 ticks at once, rates that few ticks tell apart are off by 1.6 times as
+/// much. Fewer ticks take more time.
+const BATCH_TICKS: usize = 32;
 
 /// Length of blocks whose rates are corrected together, ns.
 const BLOCK_NS: u64 = 100_000_000;
@@ -147,13 +153,14 @@ impl Histories {
     pub(super) fn push_port_bytes(
         &mut self,
         tick: u64,
-        used: BTreeMap<TrafficSource, f64>,
+        bytes_by_source: BTreeMap<TrafficSource, f64>,
         is_complete: bool,
     ) {
         let Some(history) = &mut self.ports else { return };
         // The ports of CPUs divide a tick some time after devices' bytes are known.
         let device_bytes: Vec<_> = self.time.device_use(tick).collect();
-        history.push_amounts(tick, used.into_iter().map(|(source, bytes)| (source, bytes, 0.0)));
+        let uses = bytes_by_source.into_iter().map(|(source, bytes)| SourceUse::new(source, bytes));
+        history.push_amounts(tick, uses);
         history.add_device_use(tick, device_bytes.into_iter());
         if !is_complete {
             history.mark_incomplete();
@@ -161,34 +168,25 @@ impl Histories {
     }
 
     /// Adds a tick in which a virtual machine ran whose misses are not counted.
-    pub(super) fn push_blind(
-        &mut self,
-        tick: u64,
-        times: &[(TrafficSource, u64)],
-        beside_busy: &[u64],
-    ) {
-        self.time.push(tick, times, beside_busy);
+    pub(super) fn push_blind(&mut self, tick: u64, times: &[SourceUse<u64>]) {
+        self.time.push(tick, times);
         if let Some(history) = &mut self.misses {
-            history.push(tick, &[], &[]);
+            history.push(tick, &[]);
             history.blind_ticks.push_back(tick);
         }
     }
 
     /// Adds a tick: nanoseconds and, if used, misses by source, each source at most once.
-    /// `beside_busy` has the part of each time beside a busy sibling thread, ns; where it is shorter,
-    /// these are 0. The flag with the misses says whether they are complete; if not, the rest comes
-    /// with the next tick.
     pub(super) fn push(
         &mut self,
         tick: u64,
-        times: &[(TrafficSource, u64)],
-        beside_busy: &[u64],
-        misses: impl FnOnce() -> (Vec<(TrafficSource, u64)>, bool),
+        times: &[SourceUse<u64>],
+        misses: impl FnOnce() -> TickMisses,
     ) {
-        self.time.push(tick, times, beside_busy);
+        self.time.push(tick, times);
         let Some(history) = &mut self.misses else { return };
-        let (misses, is_complete) = misses();
-        history.push(tick, &misses, &[]);
+        let TickMisses { by_source, is_complete } = misses();
+        history.push(tick, &by_source);
         if !is_complete {
             history.mark_incomplete();
         }
@@ -222,25 +220,26 @@ impl Histories {
         if let Some(misses) = &mut self.misses {
             let first_tick = misses.review_end_tick;
             let use_of_tick = |tick| {
-                let mut use_by_source = SourceUse::new();
+                let mut use_by_source = MissesByTime::new();
                 if misses.is_blind(tick..=tick) {
                     return use_by_source;
                 }
-                for (source, time) in self.time.use_by_source(tick) {
-                    use_by_source.entry(source).or_default().0 = time;
+                for time in self.time.use_by_source(tick) {
+                    use_by_source.entry(time.source).or_default().time = time.amount;
                 }
-                for (source, missed) in misses.use_by_source(tick) {
-                    use_by_source.entry(source).or_default().1 = missed;
+                for missed in misses.use_by_source(tick) {
+                    use_by_source.entry(missed.source).or_default().misses = missed.amount;
                 }
                 use_by_source
             };
-            let mut ticks: Vec<SourceUse> =
+            let mut ticks: Vec<MissesByTime> =
                 (first_tick..=misses.last_tick()).map(use_of_tick).collect();
             calibrate_misses(&mut ticks);
             for (tick, use_by_source) in (first_tick..).zip(ticks) {
+                let calibrated = use_by_source.into_iter();
                 misses.replace_use(
                     tick,
-                    use_by_source.into_iter().map(|(source, (_, missed))| (source, missed)),
+                    calibrated.map(|(source, used)| SourceUse::new(source, used.misses)),
                 );
             }
             misses.review_use();
@@ -308,15 +307,24 @@ pub(super) struct Block {
     /// Its last tick, divided by the length of a block, rounded up.
     pub number: u64,
     /// Products of use and use.
-    pub products: SymmetricMatrix<f32>,
+    pub products: DenseMatrix<f32>,
+}
+
+/// Which sum of blocks a Gram matrix is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct GramKey {
+    /// The stage, which has the weights of the blocks by their distance.
+    pub stage_index: usize,
+    /// The block, or the long block, from which distances count.
+    pub middle: u64,
 }
 
 /// Sums that all counters of a set of CPUs need, made when the first one asks.
 #[derive(Debug, Default)]
 struct SharedSums {
-    /// Sums of blocks, by the key of [`History::gram_around`].
-    grams_around: HashMap<(usize, u64), Arc<SquareMatrix>>,
-    /// By first and last tick.
+    /// Sums of blocks.
+    grams_around: HashMap<GramKey, Arc<DenseMatrix<f32>>>,
+    /// By the tick after which the window begins, and its last tick.
     windows: BTreeMap<(u64, u64), Arc<WindowUse>>,
 }
 
@@ -401,7 +409,7 @@ impl History {
     }
 
     /// The use in a tick by slot, with the baseline; empty if the tick was dropped.
-    pub(super) fn row_by_slot(&self, tick: u64) -> &[(u16, f32)] {
+    pub(super) fn row_by_slot(&self, tick: u64) -> &[SlotAmount] {
         let stored_row = tick
             .checked_sub(self.first_tick)
             .and_then(|index| self.rows_by_slot.get(index as usize));
@@ -409,26 +417,22 @@ impl History {
     }
 
     /// The use of each source in a tick.
-    fn use_by_source(&self, tick: u64) -> impl Iterator<Item = (TrafficSource, f64)> {
+    fn use_by_source(&self, tick: u64) -> impl Iterator<Item = SourceUse> {
         self.tick_entries(tick).iter().filter_map(|entry| {
-            Some((self.source_of_number(entry.source)?, f64::from(entry.amount)))
+            Some(SourceUse::new(self.source_of_number(entry.source)?, f64::from(entry.amount)))
         })
     }
 
     /// Replaces the amounts of a tick that was not reviewed yet.
-    fn replace_use(
-        &mut self,
-        tick: u64,
-        use_by_source: impl Iterator<Item = (TrafficSource, f64)>,
-    ) {
+    fn replace_use(&mut self, tick: u64, use_by_source: impl Iterator<Item = SourceUse>) {
         let states = &self.source_states;
-        let make_entry = |(source, amount): (TrafficSource, f64)| {
+        let make_entry = |SourceUse { source, amount, beside_busy }: SourceUse| {
             let state = states.get(&source).filter(|_| amount > 0.0)?;
             Some(UseEntry {
                 source: state.number,
                 slot: state.slot,
                 amount: amount as f32,
-                beside_busy: 0.0,
+                beside_busy: beside_busy as f32,
             })
         };
         let row: Box<[UseEntry]> = use_by_source.filter_map(make_entry).collect();
@@ -453,19 +457,19 @@ impl History {
 
     /// Adds a tick: nanoseconds or misses by source, each source at most once. Idle time is left
     /// out, because it explains nothing; misses of an idle CPU are kept.
-    fn push(&mut self, tick: u64, use_by_source: &[(TrafficSource, u64)], beside_busy: &[u64]) {
+    fn push(&mut self, tick: u64, use_by_source: &[SourceUse<u64>]) {
         let (unit, explains_idle) = match self.predictor {
             Predictor::Time => (1.0 / self.tick_ns as f64, false),
             Predictor::Misses | Predictor::Ports => (1.0, true),
         };
-        let beside_busy = beside_busy.iter().copied().chain(iter::repeat(0));
         let cost = self.sibling_cost.cost();
-        let amount = |(&(source, amount), beside_busy): (&(TrafficSource, u64), u64)| {
-            let beside_busy = beside_busy as f64 * unit;
-            let explains = explains_idle || source.owner != Owner::Idle;
-            explains.then_some((source, amount as f64 * unit - cost * beside_busy, beside_busy))
+        let effective_use = |raw: &SourceUse<u64>| {
+            let beside_busy = raw.beside_busy as f64 * unit;
+            let amount = raw.amount as f64 * unit - cost * beside_busy;
+            let explains = explains_idle || raw.source.owner != Owner::Idle;
+            explains.then_some(SourceUse { source: raw.source, amount, beside_busy })
         };
-        self.push_amounts(tick, use_by_source.iter().zip(beside_busy).filter_map(amount));
+        self.push_amounts(tick, use_by_source.iter().filter_map(effective_use));
     }
 
     /// Improves the cost of a busy sibling by what all counters have learnt of it.
@@ -478,12 +482,8 @@ impl History {
         &self.sibling_cost
     }
 
-    /// Adds a tick: amounts, and those beside a busy sibling, by source, each source at most once.
-    fn push_amounts(
-        &mut self,
-        tick: u64,
-        use_by_source: impl Iterator<Item = (TrafficSource, f64, f64)>,
-    ) {
+    /// Adds a tick: the use of each source, each source at most once.
+    fn push_amounts(&mut self, tick: u64, use_by_source: impl Iterator<Item = SourceUse>) {
         if self.rows.is_empty() {
             (self.first_tick, self.review_end_tick) = (tick, tick);
         }
@@ -492,10 +492,9 @@ impl History {
             self.rows.push_back(Box::default());
             self.rows_by_slot.push_back(sum_entries_by_slot(&[]));
         }
-        let positive = use_by_source.filter(|(_, amount, _)| *amount > 0.0);
-        let row = positive
-            .map(|(source, amount, beside)| self.record_use(tick, source, (amount, beside)));
-        let row: Box<[UseEntry]> = row.collect();
+        let positive = use_by_source.filter(|source_use| source_use.amount > 0.0);
+        let row: Box<[UseEntry]> =
+            positive.map(|source_use| self.record_use(tick, source_use)).collect();
         self.rows_by_slot.push_back(sum_entries_by_slot(&row));
         self.rows.push_back(row);
     }
@@ -503,7 +502,7 @@ impl History {
     /// The use of a device by its bytes. A kernel allocates memory on the node of the CPU that first
     /// touches it, so the bytes of a tenant are in the memory of the CPUs on which it runs, unless
     /// it is known to which socket the device moves them.
-    fn locate_bytes(&self, moved: &DeviceBytes) -> (TrafficSource, f64) {
+    fn locate_bytes(&self, moved: &DeviceBytes) -> SourceUse {
         let DeviceBytes { traffic, owner, bytes, placement } = *moved;
         let is_far = match placement {
             BytePlacement::Socket { is_far } => is_far,
@@ -511,23 +510,20 @@ impl History {
                 cgroup_of_owner(&owner).is_some_and(|cgroup| self.far_cgroups.contains(&cgroup))
             }
         };
-        (TrafficSource { owner, is_far, device: Some(traffic) }, bytes / DEVICE_UNIT)
+        let source = TrafficSource { owner, is_far, device: Some(traffic) };
+        SourceUse::new(source, bytes / DEVICE_UNIT)
     }
 
     /// Adds what devices moved to the use of the last tick.
-    fn add_device_use(
-        &mut self,
-        tick: u64,
-        use_by_source: impl Iterator<Item = (TrafficSource, f64)>,
-    ) {
+    fn add_device_use(&mut self, tick: u64, use_by_source: impl Iterator<Item = SourceUse>) {
         if self.rows.is_empty() || self.last_tick() != tick {
             return;
         }
         let mut device_entries = Vec::new();
-        for (source, amount) in use_by_source.filter(|(_, amount)| *amount > 0.0) {
-            let Some(traffic) = source.device else { continue };
-            if self.columns.require_device_slot(traffic, source.is_far).is_some() {
-                device_entries.push(self.record_use(tick, source, (amount, 0.0)));
+        for source_use in use_by_source.filter(|source_use| source_use.amount > 0.0) {
+            let Some(traffic) = source_use.source.device else { continue };
+            if self.columns.require_device_slot(traffic, source_use.source.is_far).is_some() {
+                device_entries.push(self.record_use(tick, source_use));
             }
         }
         let Some(row) = self.rows.back_mut().filter(|_| !device_entries.is_empty()) else { return };
@@ -540,15 +536,15 @@ impl History {
     }
 
     /// What devices moved in a tick.
-    fn device_use(&self, tick: u64) -> impl Iterator<Item = (TrafficSource, f64)> {
+    fn device_use(&self, tick: u64) -> impl Iterator<Item = SourceUse> {
         let has_devices = self.columns.has_devices();
-        self.use_by_source(tick).filter(move |(source, _)| has_devices && source.device.is_some())
+        self.use_by_source(tick).filter(move |used| has_devices && used.source.device.is_some())
     }
 
     /// Finds the cgroups that ran more on far CPUs.
-    fn find_far_cgroups(&mut self, use_by_source: &[(TrafficSource, f64)]) {
+    fn find_far_cgroups(&mut self, use_by_source: &[SourceUse]) {
         let mut balance: HashMap<u64, f64> = HashMap::default();
-        for (source, amount) in use_by_source {
+        for SourceUse { source, amount, beside_busy: _ } in use_by_source {
             let Some(cgroup) = cgroup_of_owner(&source.owner) else { continue };
             *balance.entry(cgroup).or_default() += if source.is_far { -amount } else { *amount };
         }
@@ -572,12 +568,8 @@ impl History {
         self.blind_ticks.get(index).is_some_and(|tick| ticks.contains(tick))
     }
 
-    fn record_use(
-        &mut self,
-        tick: u64,
-        source: TrafficSource,
-        (amount, beside_busy): (f64, f64),
-    ) -> UseEntry {
+    fn record_use(&mut self, tick: u64, source_use: SourceUse) -> UseEntry {
+        let SourceUse { source, amount, beside_busy } = source_use;
         let (next_number, sources, columns) =
             (&mut self.next_source, &mut self.sources, &self.columns);
         let state = self.source_states.entry(source).or_insert_with(|| {
@@ -612,24 +604,22 @@ impl History {
     pub(super) fn review_use(&mut self) {
         // Devices have columns from their first bytes on.
         let on_cpus = |(source, state): (&TrafficSource, &SourceState)| {
-            source.device.is_none().then_some((*source, state.recent_use))
+            source.device.is_none().then(|| SourceUse::new(*source, state.recent_use))
         };
-        let mut use_by_source: Vec<(TrafficSource, f64)> =
+        let mut use_by_source: Vec<SourceUse> =
             self.source_states.iter().filter_map(on_cpus).collect();
-        use_by_source.sort_unstable_by_key(|(source, _)| *source);
+        use_by_source.sort_unstable_by_key(|used| used.source);
         if self.columns.has_devices() {
             self.find_far_cgroups(&use_by_source);
         }
-        self.total_use = use_by_source.iter().map(|(_, source_use)| source_use).sum();
+        self.total_use = use_by_source.iter().map(|used| used.amount).sum();
         let min_use = match self.predictor {
             Predictor::Time => MIN_COLUMN_TICKS,
             Predictor::Misses | Predictor::Ports => 0.0,
         };
-        for slot in self.columns.assign_columns(
-            &use_by_source,
-            min_use,
-            (self.first_tick, self.last_tick()),
-        ) {
+        for slot in
+            self.columns.assign_columns(&use_by_source, min_use, self.first_tick..=self.last_tick())
+        {
             self.design.clear_slot(usize::from(slot));
             self.sibling_cost.clear_slot(usize::from(slot));
             self.blocks
@@ -643,7 +633,8 @@ impl History {
             state.slot = self.columns.slot_of_source(*source);
             slot_of_number.insert(state.number, state.slot);
         }
-        let mut rows = RowBatch::default();
+        let mut rows: Vec<ScaledRow> = Vec::new();
+        let mut block_number = 0;
         let first_index = self.review_end_tick.saturating_sub(self.first_tick) as usize;
         for index in first_index..self.rows.len() {
             let mut has_moved = false;
@@ -662,23 +653,31 @@ impl History {
             let size = self.design.next_relative_size(&row);
             self.sizes.push_back(size as f32);
             let number = self.block_of(self.first_tick + index as u64);
-            if self.blocks.back().is_none_or(|block| block.number < number) || rows.is_full() {
-                self.add_to_block(&mut rows);
-                if self.blocks.back().is_none_or(|block| block.number < number) {
-                    self.blocks.push_back(Block { number, products: SymmetricMatrix::default() });
-                }
+            if number != block_number {
+                self.add_to_block(block_number, &mut rows);
+                block_number = number;
             }
-            rows.push(&row, size.powf(-0.5));
+            rows.push(ScaledRow { row: Arc::clone(&row), factor: size.powf(-0.5) });
             self.design.push(row, size);
         }
-        self.add_to_block(&mut rows);
+        self.add_to_block(block_number, &mut rows);
         self.review_end_tick = self.first_tick + self.rows.len() as u64;
     }
 
-    fn add_to_block(&mut self, rows: &mut RowBatch<f32>) {
-        if let Some(block) = self.blocks.back_mut() {
-            block.products.add_products(rows, 1.0);
+    /// Adds ticks, which are removed from `rows`, to the last block or to the one after it.
+    fn add_to_block(&mut self, number: u64, rows: &mut Vec<ScaledRow>) {
+        if rows.is_empty() {
+            return;
         }
+        if self.blocks.back().is_none_or(|block| block.number < number) {
+            self.blocks.push_back(Block { number, products: DenseMatrix::default() });
+        }
+        if let Some(block) = self.blocks.back_mut() {
+            for batch in rows.chunks(BATCH_TICKS) {
+                block.products.add_products(&DenseMatrix::from_use(batch), 1.0);
+            }
+        }
+        rows.clear();
     }
 
     fn lock_shared(&self) -> std::sync::MutexGuard<'_, SharedSums> {
@@ -702,20 +701,20 @@ impl History {
             + 1
     }
 
-    /// The Gram matrix: the sum of blocks with these weights by number. `key` says which.
+    /// The Gram matrix: the sum of blocks with these weights by number.
     pub(super) fn gram_around(
         &self,
-        key: (usize, u64),
+        key: GramKey,
         weight: impl Fn(u64) -> Option<f64>,
-    ) -> Arc<SquareMatrix> {
+    ) -> Arc<DenseMatrix<f32>> {
         let compute_gram = || {
-            let mut sum = SymmetricMatrix::<f32>::zero(self.columns.len());
+            let mut sum = DenseMatrix::zero(self.columns.len(), self.columns.len());
             for block in &self.blocks {
                 if let Some(weight) = weight(block.number) {
-                    sum.add_scaled(&block.products, weight);
+                    sum.add_scaled(&block.products, weight as f32);
                 }
             }
-            Arc::new(SquareMatrix::from_lower(&sum))
+            Arc::new(sum)
         };
         Arc::clone(self.lock_shared().grams_around.entry(key).or_insert_with(compute_gram))
     }
@@ -849,10 +848,10 @@ mod tests {
         TrafficSource::from_cpus(Owner::Irq(number), false)
     }
 
-    fn run(history: &mut History, ticks: u64, times: &[(TrafficSource, u64)]) {
+    fn run(history: &mut History, ticks: u64, times: &[SourceUse<u64>]) {
         for _ in 0..ticks {
             let tick = history.first_tick + history.rows.len() as u64;
-            history.push(tick, times, &[]);
+            history.push(tick, times);
             if tick.is_multiple_of(100) {
                 history.review_use();
                 history.forget_before(tick.saturating_sub(2000));
@@ -880,10 +879,13 @@ mod tests {
         run(
             &mut history,
             201,
-            &[(near(1), TICK), (TrafficSource::from_cpus(Owner::Idle, false), TICK)],
+            &[
+                SourceUse::new(near(1), TICK),
+                SourceUse::new(TrafficSource::from_cpus(Owner::Idle, false), TICK),
+            ],
         );
         assert_eq!(owners_with_columns(&history, 150), [1]);
-        run(&mut history, 100_000, &[(near(2), TICK)]);
+        run(&mut history, 100_000, &[SourceUse::new(near(2), TICK)]);
         assert_eq!(history.source_states.len(), 1);
         assert_eq!(history.sources.len(), 1);
         assert!(history.rows.len() <= 2101);
@@ -896,8 +898,11 @@ mod tests {
         assert!(history.edge_fraction(near(1), edge) > 0.99);
         for tick in 0..1000 {
             let odd = tick % 2;
-            let times = [(near(1), odd * TICK), (near(2), TICK * 97 / 100 + odd * TICK / 33)];
-            history.push(tick, &times, &[]);
+            let times = [
+                SourceUse::new(near(1), odd * TICK),
+                SourceUse::new(near(2), TICK * 97 / 100 + odd * TICK / 33),
+            ];
+            history.push(tick, &times);
         }
         assert!(history.edge_fraction(near(1), edge) < 0.01);
         assert!(history.edge_fraction(near(2), edge) > 0.99);
@@ -906,8 +911,8 @@ mod tests {
     #[test]
     fn ticks_that_were_not_seen_are_empty() {
         let mut history = History::new(Predictor::Time, TICK);
-        history.push(5, &[(near(1), TICK)], &[]);
-        history.push(8, &[(near(1), TICK)], &[]);
+        history.push(5, &[SourceUse::new(near(1), TICK)]);
+        history.push(8, &[SourceUse::new(near(1), TICK)]);
         assert_eq!([4, 5, 6, 8, 9].map(|tick| history.tick_entries(tick).len()), [0, 1, 0, 1, 0]);
         assert_eq!(history.last_tick(), 8);
     }

@@ -28,7 +28,7 @@
 use foldhash::HashMap;
 
 use super::agreement::{ByteAgreement, probability_within};
-use super::attribution::{Attribution, CountedWindow};
+use super::attribution::{Attribution, DivisionInput};
 use super::method::Method;
 use super::share::Share;
 use super::source::SourceMethod;
@@ -45,7 +45,7 @@ pub(super) struct IoMethod {
 }
 
 impl Attribution for IoMethod {
-    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         let Some(moved) = window.io else {
             return SourceMethod::from_cause(Some(Cause::Device)).divide_window(window);
         };

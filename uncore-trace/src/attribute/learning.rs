@@ -1,4 +1,4 @@
-//! What the counters of a recording learn from its ticks, and when it is their turn.
+//! What the counters of a recording learn from its ticks, and when they do.
 //!
 //! A tick goes through four stages, each of which needs what the one before has made:
 //!
@@ -7,8 +7,9 @@
 //! 2. A review, at each learning tick: columns are given to the sources with the most use, ticks
 //!    are summed up, and each method learns the ticks that were reviewed. A column may only change
 //!    its owner between two reviews, when every method has learnt the ticks before.
-//! 3. A turn, which comes to each counter once in some learning ticks ([`LearnSchedule`]): its
-//!    method solves the rates, and divides the windows that have waited long enough.
+//! 3. A job ([`LearningJob`]), which each counter has once in some learning ticks
+//!    ([`LearnSchedule`]): its method solves the rates, and divides the windows that have waited
+//!    long enough.
 //! 4. What no method needs any longer is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +21,7 @@ use super::device_bytes::{DeviceBytes, DeviceDirections};
 use super::device_source::{DeviceSource, DeviceSourceSetup, SocketOfSet, TrafficNumbers};
 use super::device_sources::create_device_sources;
 use super::history::Histories;
-use super::learning_turn::CounterTurn;
+use super::learning_job::LearningJob;
 use super::method::Method;
 use super::owner_names::OwnerNames;
 use super::ports::Ports;
@@ -45,9 +46,9 @@ pub(super) struct LearnMoment {
     pub is_last: bool,
 }
 
-/// What a counter does in a turn.
+/// What a counter does at a learning tick.
 #[derive(Clone, Copy, Debug)]
-struct TurnPlan {
+struct JobPlan {
     /// Whether it learns.
     learns: bool,
     /// The last tick that it divides.
@@ -202,17 +203,17 @@ impl Learning {
 
     /// Gives the methods the use and the counts of the ticks since the last call.
     pub(super) fn count_ticks(&mut self, ticks: &[TickUse], tracks: &mut [TrackedCounter]) {
-        for TickUse { tick, times, beside_busy } in ticks {
+        for TickUse { tick, times } in ticks {
             // The misses of a tick are a part of its use, so witnesses are read before the use is
             // added, and the use is there when the counters get their counts of the tick.
             self.witnesses.take_tick(*tick, tracks);
-            let sets = self.histories.iter_mut().zip(times).zip(beside_busy).zip(&self.sets);
-            for (((histories, times), beside_busy), set) in sets {
+            let sets = self.histories.iter_mut().zip(times).zip(&self.sets);
+            for ((histories, times), set) in sets {
                 let Some(histories) = histories else { continue };
-                if times.iter().any(|(source, _)| self.guests.contains(&source.owner)) {
-                    histories.push_blind(*tick, times, beside_busy);
+                if times.iter().any(|used| self.guests.contains(&used.source.owner)) {
+                    histories.push_blind(*tick, times);
                 } else {
-                    histories.push(*tick, times, beside_busy, || self.witnesses.misses_of_set(set));
+                    histories.push(*tick, times, || self.witnesses.misses_of_set(set));
                 }
             }
             self.add_device_bytes(*tick, tracks);
@@ -239,7 +240,7 @@ impl Learning {
         }
     }
 
-    /// Has the counters learn whose turn it is, and divide windows that need not wait any longer.
+    /// Has the counters learn that solve their rates now, and divide windows that need not wait any longer.
     pub(super) fn learn_and_divide(
         &mut self,
         moment: LearnMoment,
@@ -251,7 +252,7 @@ impl Learning {
         let has_ports = |set: usize, tracks: &[TrackedCounter]| {
             port_indexes.iter().filter_map(|index| tracks.get(*index)).any(|track| track.set == set)
         };
-        // Ports come first, with a review and a turn of their own: what they have divided is the
+        // Ports come first, with a review and jobs of their own: what they have divided is the
         // use from which the other counters learn, so it must be there before those are reviewed.
         self.review_sets(tracks, |set, tracks| has_ports(set, tracks));
         if !port_indexes.is_empty() {
@@ -261,14 +262,14 @@ impl Learning {
                 .min();
             // A tick is gathered when all ports have divided it, so they divide the same ticks.
             let common_tick = port_tick.unwrap_or(moment.tick);
-            self.take_turns(moment, tracks, waiting, names, |index| {
+            self.run_jobs_due(moment, tracks, waiting, names, |index| {
                 port_indexes.contains(&index).then_some(common_tick)
             });
             self.ports.gather_ticks(common_tick, tracks, &mut self.histories);
         }
         self.review_sets(tracks, |set, tracks| !has_ports(set, tracks));
         let gathered_tick = self.ports.gathered_tick;
-        self.take_turns(moment, tracks, waiting, names, |index| {
+        self.run_jobs_due(moment, tracks, waiting, names, |index| {
             (!port_indexes.contains(&index)).then_some(gathered_tick)
         });
         // Last: a window that was divided just now needed the use of its ticks.
@@ -317,10 +318,10 @@ impl Learning {
         }
     }
 
-    /// Has some counters learn and divide what need not wait, if it is their turn. `known_tick`
+    /// Has some counters learn and divide what need not wait, if they are due. `known_tick`
     /// has the last tick that is known at ports, or `None` for a counter that is left out. Ports
     /// divide the ticks up to it each time, because the others wait for them.
-    fn take_turns(
+    fn run_jobs_due(
         &mut self,
         moment: LearnMoment,
         tracks: &mut [TrackedCounter],
@@ -328,7 +329,7 @@ impl Learning {
         names: &OwnerNames,
         known_tick: impl Fn(usize) -> Option<u64>,
     ) {
-        let plans = self.plan_turns(moment, tracks, known_tick);
+        let plans = self.plan_jobs(moment, tracks, known_tick);
         let latest_tick = plans.iter().flatten().map(|plan| plan.last_tick).max();
         let mut windows_by_counter: Vec<Vec<(u64, &mut WindowState)>> =
             plans.iter().map(|_| Vec::new()).collect();
@@ -340,29 +341,29 @@ impl Learning {
                 }
             }
         }
-        let turn = |((track, windows), plan): ((_, _), Option<TurnPlan>)| {
+        let job = |((track, windows), plan): ((_, _), Option<JobPlan>)| {
             let track: &mut TrackedCounter = track;
-            let TurnPlan { learns, last_tick } = plan?;
+            let JobPlan { learns, last_tick } = plan?;
             let histories = self.histories.get(track.set)?.as_ref()?;
-            Some(CounterTurn { track, histories, learns, last_tick, windows })
+            Some(LearningJob { track, histories, learns, last_tick, windows })
         };
-        let turns = tracks.iter_mut().zip(windows_by_counter).zip(plans);
-        let mut turns: Vec<CounterTurn<'_>> = turns.filter_map(turn).collect();
+        let planned = tracks.iter_mut().zip(windows_by_counter).zip(plans);
+        let mut jobs: Vec<LearningJob<'_>> = planned.filter_map(job).collect();
         let tick_ns = self.tick_ns;
-        workers::run_jobs(self.threads, &mut turns, |turn| turn.run_turn(tick_ns, names));
+        workers::run_jobs(self.threads, &mut jobs, |job| job.run_job(tick_ns, names));
         for index in self.ports.counter_indexes() {
             self.note_port_confidence(index, &mut tracks[index]);
         }
     }
 
-    /// What each counter does; `None` for one that is left out, or whose turn it is not.
-    fn plan_turns(
+    /// What each counter does; `None` for one that is left out or not due.
+    fn plan_jobs(
         &self,
         moment: LearnMoment,
         tracks: &[TrackedCounter],
         known_tick: impl Fn(usize) -> Option<u64>,
-    ) -> Vec<Option<TurnPlan>> {
-        let mut plans: Vec<Option<TurnPlan>> = vec![None; tracks.len()];
+    ) -> Vec<Option<JobPlan>> {
+        let mut plans: Vec<Option<JobPlan>> = vec![None; tracks.len()];
         let learners = tracks.iter().enumerate().filter(|(_, track)| track.learns);
         for (position, (index, track)) in learners.enumerate() {
             let (Some(port_tick), Some(divisible_tick)) =
@@ -370,14 +371,14 @@ impl Learning {
             else {
                 continue;
             };
-            let learns = moment.is_last || self.schedule.is_turn(position, moment.tick);
+            let learns = moment.is_last || self.schedule.is_solve_tick(position, moment.tick);
             let last_tick = match track.planned_method {
                 _ if track.counter.is_port() => port_tick,
                 _ if !learns => continue,
                 Method::Ports if self.ports.divides_set(track.set) => divisible_tick.min(port_tick),
                 _ => divisible_tick,
             };
-            plans[index] = Some(TurnPlan { learns, last_tick });
+            plans[index] = Some(JobPlan { learns, last_tick });
         }
         plans
     }

@@ -111,7 +111,7 @@ impl Methods {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attribute::attribution::CountedWindow;
+    use crate::attribute::attribution::DivisionInput;
     use crate::attribute::share::Share;
     use crate::catalog::source::Cause;
     use crate::choice::MethodChoice;
@@ -150,7 +150,7 @@ mod tests {
             assert_eq!(kinds(cause, ""), [Method::Source; 4]);
         }
         assert!(!kinds(Some("remote"), "2-3").contains(&Method::Source));
-        let window = CountedWindow {
+        let window = DivisionInput {
             total: 8.0,
             factor: 1.0,
             running: 0.5,

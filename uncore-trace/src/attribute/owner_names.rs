@@ -17,19 +17,19 @@ const MAX_CGROUPS: usize = 1 << 17;
 #[derive(Debug)]
 struct CachedCgroup {
     names: Arc<CgroupNames>,
-    /// Whether it was looked up since its last turn.
+    /// Whether it was looked up since it was last the oldest.
     used: AtomicBool,
 }
 
 /// The known names.
 ///
 /// At most [`MAX_CGROUPS`] cgroups are kept. For a new one the oldest is removed, unless it was
-/// looked up since its last turn; then it gets another turn (second chance, or CLOCK: Corbató,
-/// 1968). This depends on the log only, so a replay keeps the same cgroups.
+/// looked up since it was last the oldest; then it becomes the newest (second chance, or CLOCK:
+/// Corbató, 1968). This depends on the log only, so a replay keeps the same cgroups.
 #[derive(Debug, Default)]
 pub(super) struct OwnerNames {
     cgroups: HashMap<u64, CachedCgroup>,
-    /// Their ids, in the order of their turns.
+    /// Their ids, oldest first.
     order: VecDeque<u64>,
     interrupts: HashMap<u32, String>,
     /// Whether a cgroup in use had to be removed.
@@ -59,7 +59,7 @@ impl OwnerNames {
             }
             self.order.push_back(id);
         }
-        // All are in use, and each has had its turn.
+        // All are in use, and each was the oldest.
         if let Some(id) = self.order.pop_front() {
             self.cgroups.remove(&id);
         }

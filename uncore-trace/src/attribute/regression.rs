@@ -55,7 +55,7 @@ use std::collections::hash_map::Entry;
 
 use foldhash::HashMap;
 
-use super::attribution::{Attribution, CountedWindow};
+use super::attribution::{Attribution, DivisionInput};
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
 use super::device_bytes::DeviceDirections;
@@ -165,15 +165,12 @@ impl Regression {
     }
 
     /// The shares of a window's count; `None` if nothing was learnt to divide it.
-    pub(super) fn learnt_shares(&mut self, window: &CountedWindow<'_>) -> Option<Vec<Share>> {
+    pub(super) fn learnt_shares(&mut self, window: &DivisionInput<'_>) -> Option<Vec<Share>> {
         let history = window.histories?.history_of(self.predictor)?;
         self.learner.divide_counts(history, window.end_tick);
         let contributions = self.learner.take_contributions();
-        self.window_parts.add_piece(
-            &contributions,
-            history,
-            (window.begin_tick(history.tick_ns()), window.end_tick),
-        );
+        let after_tick = window.begin_tick(history.tick_ns());
+        self.window_parts.add_piece(&contributions, history, after_tick, window.end_tick);
         let divided_parts = std::mem::take(&mut self.window_parts);
         self.learner
             .is_ready()
@@ -225,11 +222,8 @@ impl Attribution for Regression {
         // A count that begins before and ends after `last_tick` is in the next piece.
         let end = self.learner.divided_tick();
         if end > self.window_parts.piece_begin_tick(begin_tick) {
-            self.window_parts.add_piece(
-                &self.learner.take_contributions(),
-                history,
-                (begin_tick, end),
-            );
+            let contributions = self.learner.take_contributions();
+            self.window_parts.add_piece(&contributions, history, begin_tick, end);
         }
     }
 
@@ -250,7 +244,7 @@ impl Attribution for Regression {
         self.window_parts = WindowParts::default();
     }
 
-    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         let by_time = residency_shares(window.total, window);
         match self.learnt_shares(window) {
             Some(shares) if 2.0 * confident_value(&shares) > confident_value(&by_time) => {
@@ -440,7 +434,7 @@ impl Regression {
         &self,
         window_parts: &WindowParts,
         history: &History,
-        window: &CountedWindow<'_>,
+        window: &DivisionInput<'_>,
     ) -> Option<Vec<Share>> {
         let &WindowParts { value, noise, unknown, .. } = window_parts;
         if value <= 0.0 {
@@ -540,7 +534,7 @@ impl Regression {
 
 #[cfg(test)]
 mod tests {
-    use super::super::traffic_source::TrafficSource;
+    use super::super::traffic_source::{SourceUse, TickMisses, TrafficSource};
     use super::*;
     use crate::attribute::tests::split_mix::SplitMix;
 
@@ -562,15 +556,16 @@ mod tests {
                 random.next_below(2) as u64,
                 u64::from(tick >= begin) * random.next_below(2) as u64,
             ];
-            let times = [(near(0), runs[0] * TICK_NS), (near(1), runs[1] * TICK_NS)];
-            histories.push(tick, &times, &[], || (Vec::new(), true));
+            let times = [0, 1].map(|at| SourceUse::new(near(at as u32), runs[at] * TICK_NS));
+            let no_misses = TickMisses { by_source: Vec::new(), is_complete: true };
+            histories.push(tick, &times, || no_misses);
             let count = 100.0 * runs[0] as f64 + 300.0 * runs[1] as f64;
             method.observe_tick(tick, Some(count), &histories);
             total += count;
             (0..2).for_each(|at| time[at] += runs[at] * TICK_NS);
             if tick.is_multiple_of(WINDOW) && total > 0.0 {
                 let time = [(Owner::Irq(0), time[0]), (Owner::Irq(1), time[1])];
-                let (method_of_window, shares) = method.divide_window(&CountedWindow {
+                let (method_of_window, shares) = method.divide_window(&DivisionInput {
                     total,
                     factor: 1.0,
                     running: 1.0,

@@ -11,7 +11,7 @@
 
 use foldhash::HashMap;
 
-use super::attribution::{Attribution, CountedWindow};
+use super::attribution::{Attribution, DivisionInput};
 use super::method::Method;
 use super::share::Share;
 use crate::entries::Owner;
@@ -21,18 +21,18 @@ use crate::entries::Owner;
 pub(super) struct Residency;
 
 impl Attribution for Residency {
-    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         (Method::Residency, residency_shares(window.total, window))
     }
 }
 
 /// The shares of a part of a window's count.
-pub(super) fn residency_shares(value: f64, window: &CountedWindow<'_>) -> Vec<Share> {
+pub(super) fn residency_shares(value: f64, window: &DivisionInput<'_>) -> Vec<Share> {
     divide_by_time(value, window.time, window.sees_one_cpu, window.running)
 }
 
 /// Adds the shares of a part of a window's count to those of its other part.
-pub(super) fn add_residency(shares: &mut Vec<Share>, value: f64, window: &CountedWindow<'_>) {
+pub(super) fn add_residency(shares: &mut Vec<Share>, value: f64, window: &DivisionInput<'_>) {
     let indexes: HashMap<Owner, usize> =
         shares.iter().enumerate().map(|(index, share)| (share.owner, index)).collect();
     for share in residency_shares(value, window) {

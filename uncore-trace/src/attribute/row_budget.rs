@@ -53,7 +53,7 @@ pub(super) fn unite_rows(window: &mut EndedWindow, sets: &[usize], limits: &RowL
         let WindowState::Divided(divided) = state else { continue };
         let is_estimate = divided.is_estimate();
         let unites = is_limited || is_estimate && limits.min_share > 0.0;
-        divided.make_rows(large.get(&(*set, is_estimate)).filter(|_| unites));
+        divided.finish_shares(large.get(&(*set, is_estimate)).filter(|_| unites));
     }
     is_limited
 }
@@ -71,7 +71,7 @@ pub(super) fn unite_sums(second: &mut EndedWindow, sets: &[usize], min_share: f6
         let WindowState::Divided(divided) = state else { continue };
         let is_estimate = divided.is_estimate();
         let unites = is_estimate && min_share > 0.0;
-        divided.make_rows(large.get(&(*set, is_estimate)).filter(|_| unites));
+        divided.finish_shares(large.get(&(*set, is_estimate)).filter(|_| unites));
     }
 }
 

@@ -62,7 +62,7 @@ impl LearnSchedule {
     }
 
     /// Whether the counter at this index learns at the end of `tick`.
-    pub(super) fn is_turn(&self, counter_index: usize, tick: u64) -> bool {
+    pub(super) fn is_solve_tick(&self, counter_index: usize, tick: u64) -> bool {
         let number = (tick - self.start_tick) / self.interval_ticks;
         FIRST.contains(&number) || (number + counter_index as u64).is_multiple_of(self.period)
     }
@@ -97,7 +97,7 @@ mod tests {
         let mut longest = 0;
         let mut divided = 7;
         for tick in 8..20_000 {
-            if schedule.is_learn_tick(tick) && schedule.is_turn(place, tick) {
+            if schedule.is_learn_tick(tick) && schedule.is_solve_tick(place, tick) {
                 let to = schedule.last_divisible_tick(tick, columns);
                 if to > divided {
                     longest = longest.max(tick - divided - 1);
@@ -125,8 +125,8 @@ mod tests {
     fn counters_learn_one_after_the_other() {
         let schedule = LearnSchedule::new(0, MS, 1000 * MS);
         for tick in (1000..2000).filter(|tick| schedule.is_learn_tick(*tick)) {
-            let turns = (0..10).filter(|place| schedule.is_turn(*place, tick)).count();
-            assert_eq!(turns, 2, "{tick}");
+            let solves = (0..10).filter(|place| schedule.is_solve_tick(*place, tick)).count();
+            assert_eq!(solves, 2, "{tick}");
         }
     }
 }

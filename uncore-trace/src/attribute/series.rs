@@ -54,9 +54,9 @@ enum BoundaryReading {
     Counted(Count, HashMap<Owner, u64>),
 }
 
-/// The state of a counter at the end of a window.
+/// What the readings of a counter give a window that ends.
 #[derive(Debug, PartialEq)]
-pub(super) enum SeriesEnd {
+pub(super) enum SeriesCount {
     /// A count, and raw counts by owner since the last one.
     Counted(Count, HashMap<Owner, u64>),
     /// No count. `expected` is `false` if the counter is known not to count.
@@ -154,7 +154,7 @@ impl ReadingSeries {
     }
 
     /// Applies the entries up to the end of `tick`. `is_last` ends the recording.
-    pub(super) fn apply_entries(&mut self, tick: u64, is_last: bool) {
+    pub(super) fn apply_readings(&mut self, tick: u64, is_last: bool) {
         while let Some(reading) = self.pending.pop_front_if(|reading| reading.tick <= tick) {
             let ends = self.clock.ends_window(reading.tick) || (is_last && reading.tick == tick);
             self.apply_reading(&reading, ends);
@@ -266,13 +266,13 @@ impl ReadingSeries {
 
     /// The state of the counter at the end of a window at `tick`. `previous_count` is the last
     /// count that a window has.
-    pub(super) fn end_window(&mut self, tick: u64, previous_count: Count) -> SeriesEnd {
+    pub(super) fn end_window(&mut self, tick: u64, previous_count: Count) -> SeriesCount {
         let errno = match mem::replace(&mut self.boundary, BoundaryReading::Missing) {
             BoundaryReading::Counted(count, exact) => {
                 if !matches!(self.state, CountingState::Stopped(_)) {
                     self.state = CountingState::Counting;
                 }
-                return SeriesEnd::Counted(count, exact);
+                return SeriesCount::Counted(count, exact);
             }
             BoundaryReading::Failed(errno) => Some(errno),
             BoundaryReading::Missing => None,
@@ -282,14 +282,14 @@ impl ReadingSeries {
                 self.state = CountingState::Silent { until: u64::MAX };
                 if count == previous_count {
                     // It stopped before its last reading.
-                    return SeriesEnd::Missing { expected: false, errno };
+                    return SeriesCount::Missing { expected: false, errno };
                 }
-                SeriesEnd::Counted(count, mem::take(&mut self.owner_counts))
+                SeriesCount::Counted(count, mem::take(&mut self.owner_counts))
             }
             CountingState::Silent { until } => {
-                SeriesEnd::Missing { expected: tick >= until, errno }
+                SeriesCount::Missing { expected: tick >= until, errno }
             }
-            CountingState::Counting => SeriesEnd::Missing { expected: true, errno },
+            CountingState::Counting => SeriesCount::Missing { expected: true, errno },
         }
     }
 
@@ -358,14 +358,14 @@ mod tests {
         tick: u64,
         is_last: bool,
     ) -> Option<(u64, Vec<(Owner, u64)>)> {
-        series.apply_entries(tick, is_last);
+        series.apply_readings(tick, is_last);
         match series.end_window(tick, Count::default()) {
-            SeriesEnd::Counted(count, exact) => {
+            SeriesCount::Counted(count, exact) => {
                 let mut exact: Vec<_> = exact.into_iter().collect();
                 exact.sort_unstable();
                 Some((count.value, exact))
             }
-            SeriesEnd::Missing { .. } => None,
+            SeriesCount::Missing { .. } => None,
         }
     }
 
@@ -407,8 +407,8 @@ mod tests {
         assert_eq!(value(&[failed(22), timer(10, 6)]), Some(6));
         assert_eq!(value(&[timer(10, 5), failed(22)]), Some(5));
         let mut twice = series([failed(22), failed(5)]);
-        twice.apply_entries(10, false);
-        let first = SeriesEnd::Missing { expected: true, errno: Some(22) };
+        twice.apply_readings(10, false);
+        let first = SeriesCount::Missing { expected: true, errno: Some(22) };
         assert_eq!(twice.end_window(10, Count::default()), first);
     }
 
@@ -420,7 +420,7 @@ mod tests {
             reading(0, ReadingTrigger::Timer, 40, owner),
             reading(10, ReadingTrigger::Timer, 100, owner),
         ]);
-        series.apply_entries(0, false);
+        series.apply_readings(0, false);
         let begin = Count { value: 40, enabled: 0, running: 0 };
         assert_eq!(
             (series.take_first_reading(), series.take_first_reading()),
@@ -446,8 +446,8 @@ mod tests {
             learns.push(reading, 0).unwrap();
             does_not.push(reading, 0).unwrap();
         }
-        learns.apply_entries(5, false);
-        does_not.apply_entries(5, false);
+        learns.apply_readings(5, false);
+        does_not.apply_readings(5, false);
         let mut of = |tick| {
             let found = learns.take_tick_count(tick);
             found.map(|(count, owners)| (count.value, owners.into_iter().collect::<Vec<_>>()))
@@ -462,7 +462,7 @@ mod tests {
         let mut late = series([]);
         late.keep_ticks();
         readings.for_each(|reading| late.push(reading, 0).unwrap());
-        late.apply_entries(5, false);
+        late.apply_readings(5, false);
         // Ticks that were not asked for are dropped.
         assert_eq!(late.take_tick_count(2).map(|(count, _)| count.value), Some(20));
     }
@@ -480,9 +480,9 @@ mod tests {
     fn a_counter_that_stopped_before_its_last_reading_is_silent() {
         let mut series = series([timer(10, 100), reading(12, ReadingTrigger::Stop, 100, None)]);
         assert_eq!(end(&mut series, 10, false).map(|(value, _)| value), Some(100));
-        series.apply_entries(20, false);
+        series.apply_readings(20, false);
         let before = Count { value: 100, enabled: 12 * TICK, running: 12 * TICK };
-        let silent = SeriesEnd::Missing { expected: false, errno: None };
+        let silent = SeriesCount::Missing { expected: false, errno: None };
         assert_eq!(series.end_window(20, before), silent);
     }
 
@@ -525,15 +525,15 @@ mod tests {
         let mut series = series([timer(10, 100), reading(13, ReadingTrigger::Stop, 130, None)]);
         assert_eq!(end(&mut series, 10, false).map(|(value, _)| value), Some(100));
         assert_eq!(end(&mut series, 20, false).map(|(value, _)| value), Some(130));
-        series.apply_entries(30, false);
-        let silent = SeriesEnd::Missing { expected: false, errno: None };
+        series.apply_readings(30, false);
+        let silent = SeriesCount::Missing { expected: false, errno: None };
         assert_eq!(series.end_window(30, Count::default()), silent);
         // It counts again, and a reading is missing from then on.
         let start = CounterReading { value: Err(0), ..reading(35, ReadingTrigger::Start, 0, None) };
         series.push(start, 31).unwrap();
-        series.apply_entries(40, false);
+        series.apply_readings(40, false);
         assert!(series.take_restarted());
-        let missed = SeriesEnd::Missing { expected: true, errno: None };
+        let missed = SeriesCount::Missing { expected: true, errno: None };
         assert_eq!(series.end_window(40, Count::default()), missed);
         series.push(timer(50, 170), 41).unwrap();
         assert_eq!(end(&mut series, 50, false).map(|(value, _)| value), Some(170));
@@ -549,8 +549,8 @@ mod tests {
         // The count until the next known owner belongs to nobody.
         let mut unread = series(begin.into_iter().chain([switch(16, 150), switch(17, 160)]));
         assert_eq!(end(&mut unread, 10, false).map(|(value, _)| value), Some(100));
-        unread.apply_entries(20, false);
-        let missed = SeriesEnd::Missing { expected: true, errno: None };
+        unread.apply_readings(20, false);
+        let missed = SeriesCount::Missing { expected: true, errno: None };
         assert_eq!(unread.end_window(20, Count::default()), missed);
         unread.push(switch(22, 170), 21).unwrap();
         unread.push(reading(30, ReadingTrigger::Timer, 180, Some(Owner::Idle)), 21).unwrap();
@@ -560,7 +560,7 @@ mod tests {
         assert!(end(&mut read, 10, false).is_some());
         let owners = vec![(Owner::Unattributed, 150)];
         assert_eq!(end(&mut read, 20, false), Some((150, owners)));
-        read.apply_entries(30, false);
+        read.apply_readings(30, false);
         assert_eq!(read.end_window(30, Count::default()), missed);
     }
 

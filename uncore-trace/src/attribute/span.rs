@@ -12,21 +12,10 @@ use super::{cgroups, grid, small_shares};
 use crate::count::Count;
 use crate::entries::{DeviceTransfer, Owner};
 
-/// How a window of a counter ended.
+/// A window of a counter that ended with a reading: the count, and the use of its CPUs and devices.
+/// A method gets it as a [`DivisionInput`](super::attribution::DivisionInput).
 #[derive(Debug)]
-pub(super) enum WindowEnd {
-    /// It is extended, or there is nothing to report.
-    No,
-    /// The recording ended without a reading.
-    Unread,
-    /// It ended with a reading.
-    Read(CountSpan),
-}
-
-/// A window as the readings gave it: the counter's count, and the use of its CPUs and devices. It
-/// becomes a [`CountedWindow`](super::attribution::CountedWindow) when it is divided.
-#[derive(Debug)]
-pub(super) struct CountSpan {
+pub(super) struct UndividedWindow {
     /// The tick at which it began.
     pub begin_tick: u64,
     /// The count.
@@ -34,7 +23,7 @@ pub(super) struct CountSpan {
     /// Nanoseconds by owner, sorted.
     pub time: Arc<[(Owner, u64)]>,
     /// Raw counts by owner, sorted, if they are known: see
-    /// [`CountedWindow::counts`](super::attribution::CountedWindow::counts).
+    /// [`DivisionInput::counts`](super::attribution::DivisionInput::counts).
     pub counts: Vec<(Owner, u64)>,
     /// Bytes by owner on the devices below it, sorted.
     pub io: Vec<(Owner, f64)>,
@@ -42,7 +31,7 @@ pub(super) struct CountSpan {
     pub adjustments: Vec<Box<dyn ShareAdjustment>>,
 }
 
-impl CountSpan {
+impl UndividedWindow {
     /// Keeps this fraction, 0 to 1, of the bytes moved on its devices. The rest belongs to other
     /// counters.
     pub(super) fn scale_io(&mut self, fraction: f64) {
@@ -57,7 +46,7 @@ impl CountSpan {
     }
 }
 
-/// A window of a counter, divided.
+/// A window of a counter, divided. If the recording ended without a reading, it has no shares.
 #[derive(Debug)]
 pub(super) struct DividedWindow {
     /// The tick at which it began.
@@ -74,9 +63,9 @@ pub(super) struct DividedWindow {
     pub shares: Vec<Share>,
 }
 
-/// The window that ends.
+/// What the log says of a window that ends.
 #[derive(Debug)]
-pub(super) struct Close<'a> {
+pub(super) struct ClosingWindow<'a> {
     /// The tick at which it ends.
     pub tick: u64,
     /// Length of a tick, ns.
@@ -97,9 +86,9 @@ impl DividedWindow {
         !matches!(self.method, Method::Exact | Method::Source)
     }
 
-    /// Prepares its shares for rows: unites small shares, gives each cgroup one lasting confidence,
+    /// Makes its shares what its rows say: unites small shares, gives each cgroup one lasting confidence,
     /// and rounds.
-    pub(super) fn make_rows(&mut self, large: Option<&small_shares::LargeOwners>) {
+    pub(super) fn finish_shares(&mut self, large: Option<&small_shares::LargeOwners>) {
         let is_estimate = self.is_estimate();
         let shares = &mut self.shares;
         if let Some(large) = large {

@@ -8,8 +8,7 @@
 use std::fmt::Debug;
 
 use super::counter::TrackedCounter;
-use super::span::WindowEnd;
-use super::waiting::WindowAdjustment;
+use super::waiting::{WindowAdjustment, WindowState};
 use crate::entries::LogEntry;
 use crate::plan::Plan;
 
@@ -49,6 +48,6 @@ pub(super) trait DivisionStage: Debug {
         &mut self,
         tick: u64,
         tracks: &[TrackedCounter],
-        window_ends: &mut [WindowEnd],
+        states: &mut [WindowState],
     ) -> Option<Box<dyn WindowAdjustment>>;
 }

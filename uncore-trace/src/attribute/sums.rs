@@ -11,10 +11,11 @@
 
 use std::sync::Arc;
 
-use super::symmetric::{BATCH_ROWS, RowBatch, SymmetricMatrix};
+use super::matrix::DenseMatrix;
+use super::use_row::{ScaledRow, SlotAmount, UseRow};
 
 /// Number of means of a group, which becomes one mean of the next scale.
-pub(super) const GROUP_LEN: usize = BATCH_ROWS;
+pub(super) const GROUP_LEN: usize = 8;
 
 /// Number of scales.
 pub(super) const SCALES: usize = 4;
@@ -34,9 +35,6 @@ const MIN_SIZE: f64 = 0.1;
 /// Gain of the mean of what is expected of a tick.
 const MEAN_GAIN: f64 = 1e-3;
 
-/// The use in a tick, or its mean over some: slots, ascending, and amounts.
-pub(super) type UseRow = Arc<[(u16, f32)]>;
-
 /// The mean of some ticks.
 #[derive(Clone, Debug)]
 pub(super) struct TickMean {
@@ -55,27 +53,27 @@ pub(super) struct MeanGroup {
 }
 
 /// Adds a row to a dense vector.
-pub(super) fn add_row(vector: &mut Vec<f64>, row: &[(u16, f32)], weight: f64) {
-    let width = row.last().map_or(0, |(slot, _)| usize::from(*slot) + 1);
+pub(super) fn add_row(vector: &mut Vec<f64>, row: &[SlotAmount], weight: f64) {
+    let width = row.last().map_or(0, |entry| usize::from(entry.slot) + 1);
     if vector.len() < width {
         vector.resize(width, 0.0);
     }
-    for (slot, amount) in row {
+    for SlotAmount { slot, amount } in row {
         vector[usize::from(*slot)] += weight * f64::from(*amount);
     }
 }
 
 /// The count that rates by slot make expect.
-pub(super) fn expected_count(rates: &[f64], row: &[(u16, f32)]) -> f64 {
+pub(super) fn expected_count(rates: &[f64], row: &[SlotAmount]) -> f64 {
     let rate = |slot: u16| rates.get(usize::from(slot)).copied().unwrap_or(0.0);
-    row.iter().map(|(slot, amount)| rate(*slot) * f64::from(*amount)).sum()
+    row.iter().map(|entry| rate(entry.slot) * f64::from(entry.amount)).sum()
 }
 
 /// The sums of the design matrix of one set of CPUs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DesignSums {
     /// By scale: the Gram matrix, weighed.
-    pub gram: [SymmetricMatrix<f64>; SCALES],
+    pub gram: [DenseMatrix<f64>; SCALES],
     /// By scale: the sum of squared deviations of each slot's use.
     pub squared_deviations: [Vec<f64>; SCALES],
     /// By scale: the number of deviations that are free.
@@ -90,24 +88,24 @@ impl DesignSums {
     fn add_group(&mut self, group: &MeanGroup) {
         let MeanGroup { scale, ref means, weight } = *group;
         let size = GROUP_LEN.pow(scale as u32) as f64;
-        let mut rows = RowBatch::default();
-        for mean in means {
-            rows.push(&mean.row, 1.0);
-        }
+        let use_rows: Vec<_> = means
+            .iter()
+            .map(|mean| ScaledRow { row: Arc::clone(&mean.row), factor: 1.0 })
+            .collect();
+        let mut rows = DenseMatrix::from_use(&use_rows);
         let is_last = scale + 1 == SCALES;
-        let dense_rows = rows.rows_mut();
         let deviations_of_scale = &mut self.squared_deviations[scale];
-        let n = dense_rows.first().map_or(0, Vec::len);
+        let n = rows.column_count();
         deviations_of_scale.resize(n.max(deviations_of_scale.len()), 0.0);
         for (slot, squared) in deviations_of_scale[..n].iter_mut().enumerate() {
-            let sum: f64 = dense_rows.iter().map(|row| row[slot]).sum();
+            let sum: f64 = rows.column_mut(slot).map(|amount| *amount).sum();
             let mean = if is_last { 0.0 } else { sum / means.len() as f64 };
-            for row in &mut *dense_rows {
-                row[slot] -= mean;
-                *squared += row[slot] * row[slot] * size;
+            for amount in rows.column_mut(slot) {
+                *amount -= mean;
+                *squared += *amount * *amount * size;
             }
         }
-        self.gram[scale].add_products(&mut rows, weight);
+        self.gram[scale].add_products(&rows, weight);
         self.degrees_of_freedom[scale] += means.len() as f64 - f64::from(!is_last);
     }
 
@@ -140,14 +138,14 @@ pub(super) fn sum_by_slot(amounts: impl Iterator<Item = (u16, f64)>) -> UseRow {
         }
         is_same_slot
     });
-    row.into_iter().map(|(slot, amount)| (slot, amount as f32)).collect()
+    row.into_iter().map(|(slot, amount)| SlotAmount { slot, amount: amount as f32 }).collect()
 }
 
 /// The mean of means.
 fn mean_of_means(means: &[TickMean]) -> TickMean {
     let weight = 1.0 / means.len().max(1) as f64;
     let row = sum_by_slot(means.iter().flat_map(|mean| {
-        mean.row.iter().map(|(slot, amount)| (*slot, f64::from(*amount) * weight))
+        mean.row.iter().map(|entry| (entry.slot, f64::from(entry.amount) * weight))
     }));
     TickMean { row, size: means.iter().map(|mean| mean.size).sum::<f64>() * weight }
 }
@@ -174,7 +172,7 @@ pub(super) struct Design {
 
 impl Design {
     /// The expected count of a tick, relative to the mean.
-    pub(super) fn next_relative_size(&mut self, row: &[(u16, f32)]) -> f64 {
+    pub(super) fn next_relative_size(&mut self, row: &[SlotAmount]) -> f64 {
         let expected = expected_count(&self.profile, row);
         self.tick_count += 1;
         self.mean_expected +=
@@ -232,12 +230,8 @@ impl Design {
     pub(super) fn clear_slot(&mut self, slot: usize) {
         self.sums.clear_slot(slot);
         for mean in self.open_means.iter_mut().flatten() {
-            mean.row = mean
-                .row
-                .iter()
-                .filter(|(row_slot, _)| usize::from(*row_slot) != slot)
-                .copied()
-                .collect();
+            mean.row =
+                mean.row.iter().filter(|entry| usize::from(entry.slot) != slot).copied().collect();
         }
         self.profile.get_mut(slot).into_iter().for_each(|rate| *rate = 0.0);
     }

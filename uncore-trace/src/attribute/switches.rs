@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use foldhash::{HashMap, HashMapExt};
 
-use super::attribution::{Attribution, CountedWindow};
+use super::attribution::{Attribution, DivisionInput};
 use super::exact::shares_of_counts;
 use super::method::Method;
 use super::share::Share;
@@ -71,7 +71,7 @@ impl Attribution for BySwitches {
         self.due.clear();
     }
 
-    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         let is_known =
             !window.time.iter().any(|&(owner, ns)| owner == Owner::Unattributed && ns > 0);
         let runs =

@@ -25,6 +25,33 @@ pub(super) struct TrafficSource {
     pub device: Option<DeviceTraffic>,
 }
 
+/// The use of a source: nanoseconds, ticks of one CPU, misses or bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct SourceUse<T = f64> {
+    /// The source.
+    pub source: TrafficSource,
+    /// The amount.
+    pub amount: T,
+    /// The part of a time in which a sibling thread was busy; 0 for other amounts.
+    pub beside_busy: T,
+}
+
+impl<T: Default> SourceUse<T> {
+    /// Use that is no time, or beside which no sibling thread was busy.
+    pub(super) fn new(source: TrafficSource, amount: T) -> Self {
+        Self { source, amount, beside_busy: T::default() }
+    }
+}
+
+/// The misses of a tick on a set of CPUs.
+#[derive(Debug)]
+pub(super) struct TickMisses {
+    /// By source, sorted.
+    pub by_source: Vec<SourceUse<u64>>,
+    /// Whether they are all; if not, the rest comes with the next tick.
+    pub is_complete: bool,
+}
+
 impl TrafficSource {
     /// An owner on near or on far CPUs.
     pub(super) const fn from_cpus(owner: Owner, is_far: bool) -> Self {

@@ -7,7 +7,7 @@ use foldhash::{HashMap, HashMapExt};
 
 use super::core_siblings::CoreSiblings;
 use super::methods::Methods;
-use super::traffic_source::TrafficSource;
+use super::traffic_source::{SourceUse, TrafficSource};
 use crate::discover::CpuList;
 use crate::entries::Owner;
 use crate::plan::{Counter, Plan};
@@ -51,9 +51,7 @@ pub(super) struct TickUse {
     /// The tick.
     pub tick: u64,
     /// Time by source, sorted, ns, for each set of CPUs; empty if no method learns from the set.
-    pub times: Vec<Vec<(TrafficSource, u64)>>,
-    /// The part of each of these times in which a sibling thread was busy.
-    pub beside_busy: Vec<Vec<u64>>,
+    pub times: Vec<Vec<SourceUse<u64>>>,
 }
 
 /// The use of a source in the current tick, ns.
@@ -198,14 +196,19 @@ impl CpuUsage {
             return;
         }
         self.add_beside_busy();
-        let (mut times, mut beside_busy) = (Vec::new(), Vec::new());
+        let mut times = Vec::new();
         for set in &mut self.tick {
-            let mut uses: Vec<_> = set.iter_mut().flat_map(HashMap::drain).collect();
-            uses.sort_unstable_by_key(|(source, _)| *source);
-            times.push(uses.iter().map(|(source, time)| (*source, time.all)).collect());
-            beside_busy.push(uses.iter().map(|(_, time)| time.beside_busy).collect());
+            let source_time = |(source, time): (TrafficSource, SourceTime)| SourceUse {
+                source,
+                amount: time.all,
+                beside_busy: time.beside_busy,
+            };
+            let drained = set.iter_mut().flat_map(HashMap::drain);
+            let mut times_of_set: Vec<_> = drained.map(source_time).collect();
+            times_of_set.sort_unstable_by_key(|source_use| source_use.source);
+            times.push(times_of_set);
         }
-        self.ticks.push(TickUse { tick, times, beside_busy });
+        self.ticks.push(TickUse { tick, times });
     }
 
     /// Adds the time of the current tick beside a busy sibling. Who ran at the same moment is not
@@ -285,10 +288,11 @@ mod tests {
         let source = |number| TrafficSource::from_cpus(Owner::Irq(number), false);
         let idle = TrafficSource::from_cpus(Owner::Idle, false);
         let ticks = usage.take_ticks();
-        assert_eq!(ticks[0].times, [vec![(source(1), 2000), (source(2), 250), (idle, 750)]]);
-        assert_eq!(ticks[0].beside_busy, [[250, 250, 0]]);
-        assert_eq!(ticks[1].times, [vec![(source(1), 1000)]]);
-        assert_eq!(ticks[1].beside_busy, [[0]]);
+        let used = |source, amount, beside_busy| SourceUse { source, amount, beside_busy };
+        let first_tick =
+            vec![used(source(1), 2000, 250), used(source(2), 250, 250), used(idle, 750, 0)];
+        assert_eq!(ticks[0].times, [first_tick]);
+        assert_eq!(ticks[1].times, [vec![used(source(1), 1000, 0)]]);
     }
 
     #[test]
@@ -299,12 +303,12 @@ mod tests {
             usage.add_use(cpu, &[(Owner::Irq(1), 100), (Owner::Idle, 300)]);
         }
         usage.end_tick(1);
-        let source = TrafficSource::from_cpus;
+        let used = |owner, is_far, ns| SourceUse::new(TrafficSource::from_cpus(owner, is_far), ns);
         let by_source = [vec![
-            (source(Owner::Irq(1), false), 200),
-            (source(Owner::Irq(1), true), 100),
-            (source(Owner::Idle, false), 600),
-            (source(Owner::Idle, true), 300),
+            used(Owner::Irq(1), false, 200),
+            used(Owner::Irq(1), true, 100),
+            used(Owner::Idle, false, 600),
+            used(Owner::Idle, true, 300),
         ]];
         assert_eq!(usage.take_ticks()[0].times, by_source);
         assert_eq!(*usage.take_window()[0], [(Owner::Irq(1), 225), (Owner::Idle, 675)]);

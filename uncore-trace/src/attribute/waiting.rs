@@ -8,15 +8,15 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use super::owner_names::OwnerNames;
-use super::span::{CountSpan, DividedWindow};
+use super::span::{DividedWindow, UndividedWindow};
 
 /// The state of a counter in a window.
 #[derive(Debug)]
 pub(super) enum WindowState {
-    /// It has no rows.
+    /// It has no rows: it is extended, or there is nothing to report.
     Nothing,
-    /// It is not divided yet.
-    Waits(Box<CountSpan>),
+    /// It is not divided yet: its method waits for later ticks.
+    Undivided(Box<UndividedWindow>),
     /// It is divided.
     Divided(DividedWindow),
 }
@@ -79,7 +79,7 @@ impl WaitingWindows {
     /// The oldest window, if every counter has divided it.
     pub(super) fn pop(&mut self) -> Option<EndedWindow> {
         let is_divided = |window: &mut EndedWindow| {
-            !window.states.iter().any(|state| matches!(state, WindowState::Waits(..)))
+            !window.states.iter().any(|state| matches!(state, WindowState::Undivided(..)))
         };
         self.0.pop_front_if(is_divided)
     }

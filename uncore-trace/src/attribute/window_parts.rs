@@ -104,7 +104,8 @@ impl WindowParts {
         &mut self,
         contributions: &Contributions,
         history: &History,
-        (after_tick, last_tick): (u64, u64),
+        after_tick: u64,
+        last_tick: u64,
     ) {
         let begin_tick = self.piece_begin_tick(after_tick);
         if contributions.restarts {
@@ -158,11 +159,12 @@ impl WindowParts {
 
 #[cfg(test)]
 mod tests {
+    use super::super::traffic_source::{SourceUse, TickMisses};
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
 
-    use super::super::attribution::{Attribution as _, CountedWindow};
+    use super::super::attribution::{Attribution as _, DivisionInput};
     use super::super::history::Histories;
     use super::super::learner::Effort;
     use super::super::predictor::Predictor;
@@ -200,12 +202,14 @@ mod tests {
             let times: Vec<_> = (0..OWNERS)
                 .map(|at| {
                     let ns = if runs[at] { random.next_below(1 << 20) as u64 } else { 0 };
-                    (super::TrafficSource::from_cpus(Owner::Irq(at as u32), false), ns)
+                    let source = super::TrafficSource::from_cpus(Owner::Irq(at as u32), false);
+                    SourceUse::new(source, ns)
                 })
                 .collect();
-            let moved = |(at, (_, ns)): (usize, &(_, u64))| (at + 1) as f64 * *ns as f64;
+            let moved = |(at, time): (usize, &SourceUse<u64>)| (at + 1) as f64 * time.amount as f64;
             let count = 1e5 + times.iter().enumerate().map(moved).sum::<f64>();
-            histories.push(tick, &times, &[], || (times.clone(), true));
+            histories
+                .push(tick, &times, || TickMisses { by_source: times.clone(), is_complete: true });
             method.observe_tick(tick, Some(count), &histories);
             counts.insert(tick, count);
             if !(tick + TURN - offset).is_multiple_of(TURN) {
@@ -223,7 +227,7 @@ mod tests {
                 let end = window + length;
                 let total: f64 = counts.range(window + 1..=end).map(|(_, count)| count).sum();
                 all += total;
-                let shares = method.learnt_shares(&CountedWindow {
+                let shares = method.learnt_shares(&DivisionInput {
                     total,
                     factor: 1.0,
                     running: 1.0,

@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::attribution::{Attribution, CountedWindow};
+use super::attribution::{Attribution, DivisionInput};
 use super::device_bytes::DeviceDirections;
 use super::history::{Histories, History};
 use super::learner::Effort;
@@ -187,7 +187,7 @@ impl Attribution for ByWitness {
         self.witnessed.skip_window(histories, end_tick);
     }
 
-    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         if let Some(histories) = window.histories {
             self.catch_up(histories);
         }
@@ -221,7 +221,7 @@ impl Attribution for ByWitness {
 
 #[cfg(test)]
 mod tests {
-    use super::super::traffic_source::TrafficSource;
+    use super::super::traffic_source::{SourceUse, TickMisses, TrafficSource};
     use super::*;
     use crate::attribute::tests::split_mix::SplitMix;
     use crate::entries::Owner;
@@ -274,18 +274,19 @@ mod tests {
             }
             total += if tick > TICKS - 10 { count } else { 0.0 };
             let near = |at: usize| TrafficSource::from_cpus(Owner::Irq(at as u32), false);
-            let times = [(near(0), runs[0] * TICK_NS), (near(1), runs[1] * TICK_NS)];
+            let times = [0, 1].map(|at| SourceUse::new(near(at), runs[at] * TICK_NS));
             let told = if unknown(tick) {
                 Vec::new()
             } else {
                 let [one, other] = std::mem::take(&mut owed);
-                vec![(near(0), one), (near(1), other)]
+                vec![SourceUse::new(near(0), one), SourceUse::new(near(1), other)]
             };
             if of_guest > 0.0 {
-                let times = [times[0], times[1], (near(2), TICK_NS)];
-                histories.push_blind(tick, &times, &[]);
+                let times = [times[0], times[1], SourceUse::new(near(2), TICK_NS)];
+                histories.push_blind(tick, &times);
             } else {
-                histories.push(tick, &times, &[], || (told, !unknown(tick)));
+                let is_complete = !unknown(tick);
+                histories.push(tick, &times, || TickMisses { by_source: told, is_complete });
             }
             method.observe_tick(tick, Some(count), &histories);
             if tick.is_multiple_of(100) {
@@ -302,7 +303,7 @@ mod tests {
         }
         method.skip_window(Some(&histories), TICKS - 10);
         let time = [(Owner::Irq(0), 10 * TICK_NS), (Owner::Irq(1), 10 * TICK_NS)];
-        let (by, shares) = method.divide_window(&CountedWindow {
+        let (by, shares) = method.divide_window(&DivisionInput {
             total,
             factor: 1.0,
             running: 1.0,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use foldhash::{HashMap, HashMapExt};
 
 use super::counter::TrackedCounter;
-use super::traffic_source::TrafficSource;
+use super::traffic_source::{SourceUse, TickMisses, TrafficSource};
 use super::usage::CpuSet;
 use crate::entries::Owner;
 
@@ -48,8 +48,8 @@ impl Witnesses {
         }
     }
 
-    /// The misses of the tick on a set of CPUs, sorted, and whether they are complete.
-    pub(super) fn misses_of_set(&self, set: &CpuSet) -> (Vec<(TrafficSource, u64)>, bool) {
+    /// The misses of the tick on a set of CPUs.
+    pub(super) fn misses_of_set(&self, set: &CpuSet) -> TickMisses {
         let mut sum: BTreeMap<TrafficSource, u64> = BTreeMap::new();
         let mut is_complete = true;
         for cpu in set.cpus.iter() {
@@ -62,6 +62,7 @@ impl Witnesses {
                 *sum.entry(TrafficSource::from_cpus(owner, is_far)).or_default() += count;
             }
         }
-        (sum.into_iter().collect(), is_complete)
+        let by_source = sum.into_iter().map(|(source, count)| SourceUse::new(source, count));
+        TickMisses { by_source: by_source.collect(), is_complete }
     }
 }

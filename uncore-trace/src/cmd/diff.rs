@@ -16,8 +16,8 @@ use crate::units;
 use crate::view::diff::gate::{ExcessGrowth, Gate, GateResult};
 use crate::view::diff::{Diff, DiffQuestion, RequestedSpan, compare_spans, json, page, text};
 use crate::view::render::TextStyle;
+use crate::view::report_sums::GroupBy;
 use crate::view::span::TimePoint;
-use crate::view::usage::GroupBy;
 
 /// Show what changed between two recordings, or between two spans of one
 ///

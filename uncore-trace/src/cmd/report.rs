@@ -24,10 +24,10 @@ use crate::view::links::Links;
 use crate::view::machine_output;
 use crate::view::page;
 use crate::view::render::{self, TextStyle};
+use crate::view::report_sums::{GroupBy, ReportQuestion, ReportSums, keep_top_lines};
 use crate::view::selected::ReportSelection;
 use crate::view::span::TimePoint;
-use crate::view::tenants::{common_grouping, usage_of_tenants};
-use crate::view::usage::{GroupBy, Usage, UsageQuestion, keep_top_lines};
+use crate::view::tenants::{common_grouping, sum_report_of_tenants};
 
 /// Show how full each link was, and who used how much of each event
 ///
@@ -211,7 +211,7 @@ pub fn run(args: &Args) -> Result<u8> {
         return latency::print_latencies(&recording, args);
     }
     let question = build_question(&recording, args)?;
-    let mut usage = usage_of_tenants(&recording, &question)?;
+    let mut usage = sum_report_of_tenants(&recording, &question)?;
     let width = terminal::width(args.wide);
     let style = TextStyle { ascii: args.ascii, width };
     let mut answer = String::new();
@@ -229,10 +229,10 @@ pub fn run(args: &Args) -> Result<u8> {
         machine_output::usage_as_json(&usage, incomplete.as_ref(), canary_credits.as_deref())
             .context("cannot write the report as JSON")?
     } else if args.csv {
-        machine_output::usage_as_csv(&usage, incomplete.as_ref())
+        machine_output::report_as_csv(&usage, incomplete.as_ref())
     } else {
         let marks = marks::before_tables(args, &recording, &usage, style)?;
-        let table = render::draw_usage(&usage, style);
+        let table = render::draw_report(&usage, style);
         let latencies = latency::latency_tables(&recording, args, style)?;
         let incomplete_lines = incomplete_line.iter().map(|line| format!("{line}\n"));
         incomplete_lines.chain([answer, marks, table, latencies]).collect()
@@ -268,14 +268,14 @@ fn write_page(recording: &Recording, args: &Args, file: &Path) -> Result<u8> {
 /// events.
 fn answer_text(
     recording: &Recording,
-    question: &UsageQuestion<'_>,
-    usage: &Usage,
+    question: &ReportQuestion<'_>,
+    usage: &ReportSums,
     style: TextStyle,
 ) -> Result<String> {
     let links = Links::from_recording(recording)?;
     let grouping = common_grouping(question, &usage.events);
     let link_directions =
-        headroom(recording, &links, &UsageQuestion { grouping, ..question.clone() })?;
+        headroom(recording, &links, &ReportQuestion { grouping, ..question.clone() })?;
     let (answer, full) =
         answer::answer_of_report(recording, question, usage, (&links, &link_directions))?;
     let mut text = String::new();
@@ -297,13 +297,13 @@ fn answer_text(
 }
 
 /// The question that the options ask.
-fn build_question(recording: &Recording, args: &Args) -> Result<UsageQuestion<'static>> {
+fn build_question(recording: &Recording, args: &Args) -> Result<ReportQuestion<'static>> {
     ensure!(
         args.cgroups.is_empty() || args.grouping().has_owner(),
         "--cgroup selects owners, and lines of --by {} have no owner: use --by cgroup",
         args.grouping().name()
     );
-    Ok(UsageQuestion {
+    Ok(ReportQuestion {
         begin: args.from.clone(),
         end: args.to.clone(),
         cgroup_depth: args.cgroup_depth,
@@ -313,7 +313,7 @@ fn build_question(recording: &Recording, args: &Args) -> Result<UsageQuestion<'s
             || !args.cgroups.is_empty()
             || args.json
             || args.csv,
-        ..UsageQuestion::grouped_by(args.grouping())
+        ..ReportQuestion::grouped_by(args.grouping())
     })
 }
 
@@ -345,7 +345,7 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
 /// one line is too long for the terminal.
 fn describe_incomplete(
     incomplete: &Incomplete,
-    usage: &Usage,
+    usage: &ReportSums,
     args: &Args,
     width: Option<usize>,
 ) -> String {

@@ -137,8 +137,10 @@ pub struct CounterValue {
 /// A reading of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterReading {
-    /// The tick it is logged in: its time divided by the length of a tick, or a later tick if it
-    /// arrived late. The timer's reading comes just after the end of the tick with this number.
+    /// The tick it is logged in: the last one that ended before its time, or a later one if that was
+    /// closed before the reading arrived. The timer's reading comes just after the end of the tick
+    /// with this number, and is the count at its end. A reading at a switch is made in the tick
+    /// after it: for this reading, the number only says where in the log it is.
     pub tick: u64,
     /// Time at which it began, ns on `CLOCK_MONOTONIC`.
     pub time: u64,

@@ -58,7 +58,7 @@ pub struct CpuSetChange {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlacementHints {
     /// A counter could not be read where it was expected.
-    pub is_astray: bool,
+    pub counter_moved: bool,
     /// The kernel has moved a timer to another CPU, where it stopped.
     pub timer_moved: bool,
 }
@@ -100,8 +100,9 @@ impl Session {
         let Some(running) = &self.running else {
             return Ok(None);
         };
-        let PlacementHints { is_astray, timer_moved } = hints;
-        let hint = running.take_unreached() | is_astray | timer_moved | self.take_returned(root);
+        let PlacementHints { counter_moved, timer_moved } = hints;
+        let hint =
+            running.take_unreached() | counter_moved | timer_moved | self.take_returned(root);
         let as_before = self.follower.online == online;
         if self.follower.unsettled.is_some_and(|until| Instant::now() > until) {
             self.follower.unsettled = None;

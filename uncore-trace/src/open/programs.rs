@@ -80,7 +80,7 @@ pub(super) fn load_object(
     for ((name, _), value) in OFFSETS.iter().zip(&offsets) {
         loader.override_global(name, value, true);
     }
-    for map in ["RINGS", "CPUS", "SAMPLERS", "SWEEPS", "TIMERS", "TURNS"] {
+    for map in ["RINGS", "CPUS", "SAMPLERS", "PROGRESS", "TIMERS", "TURNS"] {
         loader.map_max_entries(map, cpus);
     }
     // Turns have the numbers of CPUs plus one.

@@ -123,11 +123,12 @@ impl CpuChanges {
         state: &mut RecorderState<'_>,
         timer_moves: u64,
     ) -> Result<bool> {
-        let mut is_astray = false;
+        let mut counter_moved = false;
         for open_part in state.open_parts.oldest_first() {
-            is_astray |= open_part.timeline.take_is_astray();
+            counter_moved |= open_part.timeline.take_counter_moved();
         }
-        let hints = PlacementHints { is_astray, timer_moved: self.followed_moves < timer_moves };
+        let hints =
+            PlacementHints { counter_moved, timer_moved: self.followed_moves < timer_moves };
         self.followed_moves = timer_moves;
         // The time is taken before the change: a CPU may read some of its new counters before all
         // are placed.

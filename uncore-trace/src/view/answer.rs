@@ -11,8 +11,8 @@ use super::headroom::{FULL, LinkHeadroom};
 use super::interval::Interval;
 use super::key::GroupBy;
 use super::links::{Links, limit};
-use super::tenants::usage_of_tenants;
-use super::usage::{ReportLine, Usage, UsageEvent, UsageQuestion};
+use super::report_sums::{ReportEvent, ReportLine, ReportQuestion, ReportSums};
+use super::tenants::sum_report_of_tenants;
 use crate::schema::fabric::HELD;
 use crate::schema::link::Direction;
 use crate::schema::owner;
@@ -30,7 +30,7 @@ const HOLDERS: usize = 3;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RankedEvent<'a> {
     /// The event, or the direction of a link, with its sums.
-    pub event: &'a UsageEvent,
+    pub event: &'a ReportEvent,
     /// Average rate, in the event's unit per second.
     pub rate: f64,
     /// How full the link was, as a fraction of its peak; of both directions together if only that
@@ -40,7 +40,7 @@ pub(super) struct RankedEvent<'a> {
 
 /// The events and links of which something was counted: the fullest link first, then those
 /// without a known peak, by rate.
-pub(super) fn rank_events<'a>(events: &'a [UsageEvent], links: &Links) -> Vec<RankedEvent<'a>> {
+pub(super) fn rank_events<'a>(events: &'a [ReportEvent], links: &Links) -> Vec<RankedEvent<'a>> {
     let mut ranked: Vec<RankedEvent<'_>> = Vec::new();
     for event in events.iter().filter(|event| event.total > 0.0) {
         let Some(rate) = event.mean_rate(event.total) else { continue };
@@ -52,9 +52,9 @@ pub(super) fn rank_events<'a>(events: &'a [UsageEvent], links: &Links) -> Vec<Ra
 }
 
 fn find_fullness(
-    event: &UsageEvent,
+    event: &ReportEvent,
     rate: f64,
-    events: &[UsageEvent],
+    events: &[ReportEvent],
     links: &Links,
 ) -> Option<f64> {
     let (link_index, direction) = event.link?;
@@ -73,7 +73,7 @@ fn find_fullness(
 /// The answer, and a second sentence that may be empty. It is about the fullest link, or about
 /// events where nothing was counted on a link. `events` have links and other events.
 pub fn answer(
-    events: &[UsageEvent],
+    events: &[ReportEvent],
     links: &Links,
     headrooms: &[LinkHeadroom],
 ) -> (String, String) {
@@ -99,8 +99,8 @@ pub fn answer(
 /// The recording cannot be read.
 pub fn answer_of_report(
     recording: &Recording,
-    question: &UsageQuestion<'_>,
-    sums: &Usage,
+    question: &ReportQuestion<'_>,
+    sums: &ReportSums,
     (links, headrooms): (&Links, &[LinkHeadroom]),
 ) -> Result<(String, String)> {
     let (tenant_grouping, is_chosen) = match question.grouping {
@@ -108,16 +108,18 @@ pub fn answer_of_report(
         chosen => (chosen, question.is_chosen),
     };
     let tenant_question =
-        UsageQuestion { grouping: tenant_grouping, is_chosen, ..question.clone() };
+        ReportQuestion { grouping: tenant_grouping, is_chosen, ..question.clone() };
     if headrooms.iter().any(|headroom| headroom.bytes > 0.0) {
-        let sums =
-            usage_of_tenants(recording, &UsageQuestion { links: Some(links), ..tenant_question })?;
+        let sums = sum_report_of_tenants(
+            recording,
+            &ReportQuestion { links: Some(links), ..tenant_question },
+        )?;
         return Ok(answer(&sums.events, links, headrooms));
     }
     if sums.grouping == tenant_grouping {
         return Ok(answer(&sums.events, links, headrooms));
     }
-    Ok(answer(&usage_of_tenants(recording, &tenant_question)?.events, links, headrooms))
+    Ok(answer(&sum_report_of_tenants(recording, &tenant_question)?.events, links, headrooms))
 }
 
 /// Whether a line is of somebody who can be asked: a task or a device.
@@ -125,7 +127,7 @@ fn is_tenant(line: &ReportLine) -> bool {
     ["", owner::TASK, owner::DEVICE].contains(&line.owner.as_str()) && line.sum.value > 0.0
 }
 
-fn link_sentence(event: &UsageEvent, links: &Links) -> String {
+fn link_sentence(event: &ReportEvent, links: &Links) -> String {
     let label = event.link.map(|(link_index, direction)| link_label(links, link_index, direction));
     let label = label.unwrap_or_default();
     let unit = printable(&event.unit);
@@ -144,7 +146,7 @@ fn link_sentence(event: &UsageEvent, links: &Links) -> String {
 
 /// What went over the links of devices for those who held them, those with the most bytes first;
 /// empty if nothing did.
-fn holder_sentences(events: &[UsageEvent], links: &Links) -> String {
+fn holder_sentences(events: &[ReportEvent], links: &Links) -> String {
     let mut bytes: BTreeMap<(usize, String), f64> = BTreeMap::new();
     for event in events {
         let Some((link_index, _)) =
@@ -171,7 +173,7 @@ fn holder_sentences(events: &[UsageEvent], links: &Links) -> String {
 }
 
 /// How full a link was; empty if its peak is not known.
-fn fullness_sentence(event: &UsageEvent, links: &Links, headrooms: &[LinkHeadroom]) -> String {
+fn fullness_sentence(event: &ReportEvent, links: &Links, headrooms: &[LinkHeadroom]) -> String {
     let Some((link_index, direction)) = event.link else { return String::new() };
     let find_headroom = |direction| {
         headrooms
@@ -206,7 +208,7 @@ fn link_label(links: &Links, link_index: usize, direction: Direction) -> String 
 }
 
 /// A fraction of an event, and the line that had it.
-type EventShare<'a> = (f64, &'a ReportLine, &'a UsageEvent);
+type EventShare<'a> = (f64, &'a ReportLine, &'a ReportEvent);
 
 /// The tenant with the largest mean fraction of the events, and its largest parts.
 fn tenant_sentence(ranked_events: &[RankedEvent<'_>]) -> Option<String> {
@@ -239,7 +241,7 @@ fn tenant_sentence(ranked_events: &[RankedEvent<'_>]) -> Option<String> {
 
 /// `97 % in cgroup /a`, of an event that is divided among processes because one cgroup has nearly
 /// all; `None` for other events, and for the root, whose name says nothing.
-pub(super) fn in_cgroup(event: &UsageEvent) -> Option<String> {
+pub(super) fn in_cgroup(event: &ReportEvent) -> Option<String> {
     let dominant = event.dominant.as_ref().filter(|dominant| dominant.path != "/")?;
     Some(format!("{} in cgroup {}", percent(dominant.fraction), printable(&dominant.path)))
 }
@@ -251,7 +253,7 @@ pub(super) fn line_name(line: &ReportLine) -> Cow<'_, str> {
 }
 
 /// `96 % (85 to 100 %)`; without the interval if that is the value.
-pub(super) fn share_text(line: &ReportLine, event: &UsageEvent) -> String {
+pub(super) fn share_text(line: &ReportLine, event: &ReportEvent) -> String {
     let share = percent(line.sum.value / event.total);
     let percentages = |Interval { low, high }| [low, high].map(|end| percent(end / event.total));
     match line.value_interval(event).map(percentages) {

@@ -9,9 +9,9 @@ use super::answer::{RankedEvent, line_name, rank_events, share_text};
 use super::canary;
 use super::key::GroupBy;
 use super::links::Links;
+use super::report_sums::{ReportEvent, ReportQuestion};
 use super::span::TimePoint;
-use super::tenants::usage_of_tenants;
-use super::usage::{UsageEvent, UsageQuestion};
+use super::tenants::sum_report_of_tenants;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
 use crate::terminal::{cells, mark, shorten, wrap_words};
@@ -54,7 +54,7 @@ fn brief_of_rows(recording: &Recording, width: usize, max_rows: i64) -> Result<V
     let is_whole = last_part.is_none();
     let links = Links::from_recording(recording)?;
     let mut question =
-        UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
+        ReportQuestion { is_chosen: false, ..ReportQuestion::grouped_by(GroupBy::Cgroup) };
     question.links = (!links.links.is_empty()).then_some(&links);
     let mut time = String::new();
     if let Some((ns, from)) = last_part {
@@ -62,10 +62,10 @@ fn brief_of_rows(recording: &Recording, width: usize, max_rows: i64) -> Result<V
         question.begin = Some(from);
     }
     let mut answer = vec![format!("who had most{time}, with its 90 % interval:")];
-    let mut sums = usage_of_tenants(recording, &question)?;
+    let mut sums = sum_report_of_tenants(recording, &question)?;
     let is_idle = sums.events.iter().all(|event| event.total <= 0.0);
     if is_idle && question.links.take().is_some() {
-        sums = usage_of_tenants(recording, &question)?;
+        sums = sum_report_of_tenants(recording, &question)?;
     }
     let ranked = rank_events(&sums.events, &links);
     answer.extend(fold_equal_owners(ranked.iter().take(EVENTS), width));
@@ -110,7 +110,7 @@ fn rate_text(&RankedEvent { event, rate, full }: &RankedEvent<'_>) -> String {
 
 /// The one or two owners with most, after a colon, in at most `room` cells unless that is very
 /// small.
-fn owners_text(event: &UsageEvent, room: usize) -> String {
+fn owners_text(event: &ReportEvent, room: usize) -> String {
     let mut text = String::from(": ");
     let largest = event.lines.iter().filter(|line| line.sum.value > 0.0).take(2);
     for (position, owner) in largest.enumerate() {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::key::GroupBy;
 use super::links::Links;
-use super::usage::{ReportLine, Usage, UsageQuestion, usage};
+use super::report_sums::{ReportLine, ReportQuestion, ReportSums, sum_report};
 use crate::schema::canary::{CanaryKind, CanarySummary, LinkDirection};
 use crate::schema::link::Direction;
 use crate::schema::{fabric, owner};
@@ -55,11 +55,11 @@ pub fn read_credits(recording: &Recording) -> Result<Option<Vec<CanaryCredit>>> 
     };
     let links = Links::from_recording(recording)?;
     let question =
-        UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
-    Ok(Some(compare_credits(&canary, &links, &usage(recording, &question)?)))
+        ReportQuestion { links: Some(&links), ..ReportQuestion::grouped_by(GroupBy::Cgroup) };
+    Ok(Some(compare_credits(&canary, &links, &sum_report(recording, &question)?)))
 }
 
-fn compare_credits(canary: &CanarySummary, links: &Links, usage: &Usage) -> Vec<CanaryCredit> {
+fn compare_credits(canary: &CanarySummary, links: &Links, usage: &ReportSums) -> Vec<CanaryCredit> {
     let mut moved: BTreeMap<(CanaryKind, Option<&LinkDirection>), (u64, u64)> = BTreeMap::new();
     for movement in &canary.moved {
         let link_directions = movement.links.iter().map(Some);
@@ -228,8 +228,8 @@ mod tests {
         let recording = sample.open();
         let links = Links::from_recording(&recording).unwrap();
         let question =
-            UsageQuestion { links: Some(&links), ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
-        compare_credits(canary, &links, &usage(&recording, &question).unwrap())
+            ReportQuestion { links: Some(&links), ..ReportQuestion::grouped_by(GroupBy::Cgroup) };
+        compare_credits(canary, &links, &sum_report(&recording, &question).unwrap())
     }
 
     fn memory() -> Vec<LinkDirection> {

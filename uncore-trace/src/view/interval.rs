@@ -43,7 +43,7 @@
 //! A sum is at least 0, and at most the total of its counters in the windows in which it has rows.
 //! The other lines of a window are not used: if all of them have a high confidence, the remainder
 //! would be narrower than this interval. If a line sums all owners, nothing was divided, and the
-//! interval is the value ([`super::usage::ReportLine::value_interval`]).
+//! interval is the value ([`super::report_sums::ReportLine::value_interval`]).
 
 use std::collections::HashMap;
 

@@ -8,9 +8,9 @@ use arrow::array::{
 
 use super::interval::{Interval, UncertainShare};
 use super::links::Links;
+use super::report_sums::ReportQuestion;
 use super::selected::SelectedBatch;
 use super::sums::Window;
-use super::usage::UsageQuestion;
 use crate::schema::cgroups::{ancestor_path, whole_job};
 use crate::schema::columns::{self, BitsColumn, WordColumn, nullable_value};
 use crate::schema::link::Direction;
@@ -232,9 +232,9 @@ impl<'a> FabricColumns<'a> {
     /// The columns for the lines of a question; its time is ignored.
     pub fn new(
         batch: &'a RecordBatch,
-        question: &'a UsageQuestion<'_>,
+        question: &'a ReportQuestion<'_>,
     ) -> Result<FabricColumns<'a>> {
-        let UsageQuestion {
+        let ReportQuestion {
             grouping: grouped_by, links, cgroup_depth: depth, ref selected, ..
         } = *question;
         let name = match grouped_by {

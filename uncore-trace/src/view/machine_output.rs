@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::canary::CanaryCredit;
 use super::incomplete::Incomplete;
 use super::json_lines::push_line;
-use super::usage::{ReportLine, Usage, UsageEvent};
+use super::report_sums::{ReportEvent, ReportLine, ReportSums};
 use crate::text::{csv_field, csv_text};
 
 /// The object of a line; `report --help` lists the keys.
@@ -47,8 +47,8 @@ struct LineObject<'a> {
 
 impl<'a> LineObject<'a> {
     fn new(
-        usage: &Usage,
-        event: &'a UsageEvent,
+        usage: &ReportSums,
+        event: &'a ReportEvent,
         line: &'a ReportLine,
         incomplete: Option<&'a Incomplete>,
     ) -> Self {
@@ -89,7 +89,7 @@ impl<'a> LineObject<'a> {
 }
 
 fn line_objects<'a>(
-    usage: &'a Usage,
+    usage: &'a ReportSums,
     incomplete: Option<&'a Incomplete>,
 ) -> impl Iterator<Item = LineObject<'a>> {
     let lines =
@@ -100,7 +100,7 @@ fn line_objects<'a>(
 /// The lines of all events as JSON, one object per line; each has what the recording lacks, and
 /// what its canary was credited.
 pub fn usage_as_json(
-    usage: &Usage,
+    usage: &ReportSums,
     incomplete: Option<&Incomplete>,
     canary: Option<&[CanaryCredit]>,
 ) -> serde_json::Result<String> {
@@ -144,7 +144,7 @@ fn csv_fields(object: &LineObject<'_>) -> [(&'static str, String); 23] {
 
 /// The lines of all events as CSV (RFC 4180, with the line ends of this system), with a line of
 /// names first. CSV has no comments, so each record has a field for incompleteness.
-pub fn usage_as_csv(usage: &Usage, incomplete: Option<&Incomplete>) -> String {
+pub fn report_as_csv(usage: &ReportSums, incomplete: Option<&Incomplete>) -> String {
     let mut csv_lines = csv_fields(&LineObject::default()).map(|(name, _)| name).join(",");
     csv_lines.push('\n');
     for object in line_objects(usage, incomplete) {
@@ -162,8 +162,8 @@ pub(super) fn field_text<T: ToString>(number: Option<T>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::report_sums::{GroupBy, ReportQuestion, sum_report};
     use super::super::sample::{Broken, INTACT, SampleRecording};
-    use super::super::usage::{GroupBy, UsageQuestion, usage};
     use super::*;
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         };
         let sample = SampleRecording::new(false, &broken);
         let text = usage_as_json(
-            &usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Owner)).unwrap(),
+            &sum_report(&sample.open(), &ReportQuestion::grouped_by(GroupBy::Owner)).unwrap(),
             None,
             None,
         )
@@ -231,8 +231,8 @@ mod tests {
             ..INTACT
         };
         let sample = SampleRecording::new(false, &broken);
-        let usage = usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
-        let text = usage_as_csv(&usage, None);
+        let usage = sum_report(&sample.open(), &ReportQuestion::grouped_by(GroupBy::Pid)).unwrap();
+        let text = report_as_csv(&usage, None);
         let records = records(&text);
         assert_eq!(records.len(), 1 + 2 * 4, "{text}");
         assert!(records.iter().all(|record| record.len() == 23), "{text}");

@@ -28,6 +28,8 @@ pub mod marks;
 pub mod page;
 mod parallel;
 pub mod render;
+mod report_columns;
+pub mod report_sums;
 pub mod rollup;
 pub mod selected;
 pub mod span;
@@ -35,8 +37,6 @@ pub mod summed_time;
 pub mod sums;
 mod table_layout;
 pub mod tenants;
-pub mod usage;
-mod usage_columns;
 
 #[cfg(test)]
 mod sample;

@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 
 use super::answer::{in_cgroup, line_name};
 use super::heat::STEPS;
+use super::report_columns::{TableShape, report_columns};
+use super::report_sums::{ReportEvent, ReportLine, ReportSums};
 use super::table_layout::{ReportColumnKind, TableColumn, TableFit};
-use super::usage::{ReportLine, Usage, UsageEvent};
-use super::usage_columns::{TableShape, usage_columns};
 use crate::clock::TimeSpan;
 use crate::terminal::{cells, mark, shorten, wrap_words};
 use crate::text::{printable, wrapped};
@@ -34,7 +34,7 @@ const SHAPES: [TableShape; 4] = [
 
 /// The events as tables, one after the other. Values that are equal in all lines are printed once,
 /// above them.
-pub fn draw_usage(usage: &Usage, style: TextStyle) -> String {
+pub fn draw_report(usage: &ReportSums, style: TextStyle) -> String {
     let mut text_drawn = String::new();
     let common_columns = common_values(&shape_columns(usage, style, SHAPES[0], &[]));
     if !common_columns.is_empty() {
@@ -76,7 +76,7 @@ pub fn draw_usage(usage: &Usage, style: TextStyle) -> String {
 }
 
 /// Whether all windows of an event are known and 0.
-fn is_nothing(event: &UsageEvent) -> bool {
+fn is_nothing(event: &ReportEvent) -> bool {
     event.lines.iter().all(|line| line.sum.missing == 0 && line.sum.value == 0.0)
 }
 
@@ -122,7 +122,7 @@ fn common_values(tables: &[Vec<TableColumn>]) -> Vec<(ReportColumnKind, String)>
 
 /// The only line of an event, if it says no more than the headline: everything is known, and
 /// certain. Lines of a chosen grouping are always shown.
-fn sole_owner<'a>(usage: &Usage, event: &'a UsageEvent) -> Option<&'a ReportLine> {
+fn sole_owner<'a>(usage: &ReportSums, event: &'a ReportEvent) -> Option<&'a ReportLine> {
     let mut lines = event.lines.iter().filter(|line| line.says_something());
     let line = lines.next().filter(|_| !usage.is_chosen && lines.next().is_none())?;
     let is_certain = line.sum.missing == 0
@@ -133,7 +133,7 @@ fn sole_owner<'a>(usage: &Usage, event: &'a UsageEvent) -> Option<&'a ReportLine
 
 /// Event and total, with the owner of all of it or the cgroup of nearly all of it; on two lines if
 /// it is too long for one.
-fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String {
+fn event_headline(usage: &ReportSums, event: &ReportEvent, style: TextStyle) -> String {
     let unit = printable(&event.unit);
     let name = printable(&event.name);
     let time = event.time.whole;
@@ -166,13 +166,13 @@ fn event_headline(usage: &Usage, event: &UsageEvent, style: TextStyle) -> String
 
 /// The columns of each event's table in one shape.
 fn shape_columns(
-    usage: &Usage,
+    usage: &ReportSums,
     style: TextStyle,
     shape: TableShape,
     left_out: &[ReportColumnKind],
 ) -> Vec<Vec<TableColumn>> {
     let columns_of_event = |event| {
-        let mut columns = usage_columns(usage, event, style.ascii, shape);
+        let mut columns = report_columns(usage, event, style.ascii, shape);
         columns.retain(|column| !left_out.contains(&column.column_kind));
         columns
     };
@@ -181,7 +181,7 @@ fn shape_columns(
 
 /// The columns of each event's table in the widest shape that fits.
 fn fit_tables(
-    usage: &Usage,
+    usage: &ReportSums,
     style: TextStyle,
     left_out: &[ReportColumnKind],
 ) -> (Vec<Vec<TableColumn>>, TableFit) {
@@ -203,8 +203,8 @@ fn fit_tables(
 
 #[cfg(test)]
 mod tests {
+    use super::super::report_sums::{GroupBy, ReportQuestion, keep_top_lines, sum_report};
     use super::super::sample::{Broken, INTACT, SampleRecording};
-    use super::super::usage::{GroupBy, UsageQuestion, keep_top_lines, usage};
     use super::*;
 
     /// In the second half of the recording everything is 0, and a part is not known.
@@ -227,16 +227,16 @@ mod tests {
         let mut shown: Vec<String> = Vec::new();
         for by in GroupBy::ALL {
             shown.push(format!("--by {}\n", by.name()));
-            shown.push(draw_usage(
-                &usage(&recording, &UsageQuestion::grouped_by(by)).unwrap(),
+            shown.push(draw_report(
+                &sum_report(&recording, &ReportQuestion::grouped_by(by)).unwrap(),
                 TextStyle::default(),
             ));
         }
-        let mut usage = usage(&recording, &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
+        let mut usage = sum_report(&recording, &ReportQuestion::grouped_by(GroupBy::Pid)).unwrap();
         keep_top_lines(&mut usage.events, 1);
         shown.push(format!(
             "--by pid --top 1 --ascii\n{}",
-            draw_usage(&usage, TextStyle { ascii: true, width: None })
+            draw_report(&usage, TextStyle { ascii: true, width: None })
         ));
         insta::assert_snapshot!("tables", shown.concat());
     }
@@ -264,8 +264,8 @@ mod tests {
         };
         let shown = |broken: &Broken| {
             let sample = SampleRecording::new(false, broken);
-            draw_usage(
-                &usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap(),
+            draw_report(
+                &sum_report(&sample.open(), &ReportQuestion::grouped_by(GroupBy::Pid)).unwrap(),
                 TextStyle::default(),
             )
         };
@@ -308,10 +308,10 @@ mod tests {
         let sample = SampleRecording::new(false, &LONG);
         let mut shown: Vec<String> = Vec::new();
         for by in GroupBy::ALL {
-            let usage = usage(&sample.open(), &UsageQuestion::grouped_by(by)).unwrap();
+            let usage = sum_report(&sample.open(), &ReportQuestion::grouped_by(by)).unwrap();
             for width in (48..250).step_by(7).chain([usize::MAX]) {
                 for ascii in [false, true] {
-                    let text = draw_usage(&usage, TextStyle { ascii, width: Some(width) });
+                    let text = draw_report(&usage, TextStyle { ascii, width: Some(width) });
                     assert!(text.lines().all(|line| cells(line) <= width), "{width}:\n{text}");
                     assert!(text.is_ascii() || !ascii || by == GroupBy::Cgroup, "{text}");
                     for event in &usage.events {
@@ -327,17 +327,17 @@ mod tests {
                     assert_eq!(text.matches("0.50 (min 0.50)").count(), lines_of(&usage), "{text}");
                 }
             }
-            let wide = draw_usage(&usage, TextStyle::default());
-            assert_eq!(draw_usage(&usage, TextStyle { ascii: false, width: Some(1000) }), wide);
+            let wide = draw_report(&usage, TextStyle::default());
+            assert_eq!(draw_report(&usage, TextStyle { ascii: false, width: Some(1000) }), wide);
             for width in [80, 132] {
                 shown.push(format!("--by {} in {width} columns\n", by.name()));
-                shown.push(draw_usage(&usage, TextStyle { ascii: false, width: Some(width) }));
+                shown.push(draw_report(&usage, TextStyle { ascii: false, width: Some(width) }));
             }
         }
         insta::assert_snapshot!("fitted", shown.concat());
     }
 
-    fn lines_of(usage: &Usage) -> usize {
+    fn lines_of(usage: &ReportSums) -> usize {
         usage.events.iter().map(|event| event.lines.len()).sum()
     }
 
@@ -345,7 +345,7 @@ mod tests {
     fn top_hides_no_value_and_no_owner_but_tasks() {
         let sample = SampleRecording::new(false, &INTACT);
         let mut events =
-            usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap().events;
+            sum_report(&sample.open(), &ReportQuestion::grouped_by(GroupBy::Pid)).unwrap().events;
         keep_top_lines(&mut events, 1);
         let keys: Vec<&str> = events[1].lines.iter().map(|line| line.key.as_str()).collect();
         assert_eq!(keys, ["train (100)", "idle", "irq:nvme0q1", "(1 other)"]);
@@ -354,8 +354,8 @@ mod tests {
     #[test]
     fn hostile_names_do_not_reach_the_terminal() {
         let sample = SampleRecording::new(false, &INTACT);
-        let text = draw_usage(
-            &usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Cgroup)).unwrap(),
+        let text = draw_report(
+            &sum_report(&sample.open(), &ReportQuestion::grouped_by(GroupBy::Cgroup)).unwrap(),
             TextStyle::default(),
         );
         println!("{text}");

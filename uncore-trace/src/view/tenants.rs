@@ -7,7 +7,9 @@
 use anyhow::Result;
 
 use super::key::GroupBy;
-use super::usage::{ReportLine, Usage, UsageEvent, UsageQuestion, sort_by_value, usage};
+use super::report_sums::{
+    ReportEvent, ReportLine, ReportQuestion, ReportSums, sort_by_value, sum_report,
+};
 use crate::schema::owner;
 use crate::tables::reader::Recording;
 
@@ -31,8 +33,11 @@ pub struct DominantCgroup {
 /// # Errors
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
-pub fn usage_of_tenants(recording: &Recording, question: &UsageQuestion<'_>) -> Result<Usage> {
-    let mut sums = usage(recording, question)?;
+pub fn sum_report_of_tenants(
+    recording: &Recording,
+    question: &ReportQuestion<'_>,
+) -> Result<ReportSums> {
+    let mut sums = sum_report(recording, question)?;
     if question.is_chosen || question.grouping != GroupBy::Cgroup || recording.is_rollup() {
         return Ok(sums);
     }
@@ -40,10 +45,10 @@ pub fn usage_of_tenants(recording: &Recording, question: &UsageQuestion<'_>) -> 
         return Ok(sums);
     }
     let by_process =
-        usage(recording, &UsageQuestion { grouping: GroupBy::Comm, ..question.clone() })?;
+        sum_report(recording, &ReportQuestion { grouping: GroupBy::Comm, ..question.clone() })?;
     for event in &mut sums.events {
         let Some(dominant) = dominant_cgroup(event) else { continue };
-        let is_same = |candidate: &&UsageEvent| {
+        let is_same = |candidate: &&ReportEvent| {
             (candidate.link, &candidate.name, &candidate.unit)
                 == (event.link, &event.name, &event.unit)
         };
@@ -60,7 +65,7 @@ pub fn usage_of_tenants(recording: &Recording, question: &UsageQuestion<'_>) -> 
 
 /// The one grouping for all of these events, for views in which a tenant has one line or colour
 /// over all of them: the chosen one, else processes if no event tells cgroups apart.
-pub fn common_grouping(question: &UsageQuestion<'_>, events: &[UsageEvent]) -> GroupBy {
+pub fn common_grouping(question: &ReportQuestion<'_>, events: &[ReportEvent]) -> GroupBy {
     if question.is_chosen {
         return question.grouping;
     }
@@ -74,7 +79,7 @@ pub fn common_grouping(question: &UsageQuestion<'_>, events: &[UsageEvent]) -> G
 }
 
 /// The cgroup with more than [`DOMINANT`] of what tasks had of an event that is summed by cgroup.
-fn dominant_cgroup(event: &UsageEvent) -> Option<DominantCgroup> {
+fn dominant_cgroup(event: &ReportEvent) -> Option<DominantCgroup> {
     let is_task = |owner: &str| [owner::TASK, owner::OTHER_TASKS].contains(&owner);
     let tasks = event.lines.iter().filter(|line| is_task(&line.owner));
     let of_tasks: f64 = tasks.map(|line| line.sum.value).sum();
@@ -89,7 +94,7 @@ fn dominant_cgroup(event: &UsageEvent) -> Option<DominantCgroup> {
 mod tests {
     use super::super::answer::answer;
     use super::super::links::Links;
-    use super::super::render::{TextStyle, draw_usage};
+    use super::super::render::{TextStyle, draw_report};
     use super::super::sample::{Broken, INTACT, SampleRecording, sample_link, sample_plan};
     use super::*;
     use crate::schema::metadata;
@@ -117,12 +122,12 @@ mod tests {
         ..INTACT
     };
 
-    fn sums(broken: &Broken, is_chosen: bool) -> Usage {
-        let question = UsageQuestion { is_chosen, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
-        usage_of_tenants(&SampleRecording::new(false, broken).open(), &question).unwrap()
+    fn sums(broken: &Broken, is_chosen: bool) -> ReportSums {
+        let question = ReportQuestion { is_chosen, ..ReportQuestion::grouped_by(GroupBy::Cgroup) };
+        sum_report_of_tenants(&SampleRecording::new(false, broken).open(), &question).unwrap()
     }
 
-    fn keys(event: &UsageEvent) -> Vec<&str> {
+    fn keys(event: &ReportEvent) -> Vec<&str> {
         event.lines.iter().map(|line| line.key.as_str()).collect()
     }
 
@@ -134,7 +139,7 @@ mod tests {
             let dominant = event.dominant.as_ref().unwrap();
             assert_eq!((dominant.path.as_str(), dominant.fraction), ("/user.slice", 0.75));
         }
-        let text = draw_usage(&divided, TextStyle::default());
+        let text = draw_report(&divided, TextStyle::default());
         assert!(text.contains("64.0 MB/s, 75 % in cgroup /user.slice\n"), "{text}");
         assert!(text.contains(" owner  comm "), "{text}");
     }
@@ -153,12 +158,12 @@ mod tests {
         let sample = SampleRecording::new(false, &ONE_CGROUP);
         let recording = sample.open();
         let links = Links::from_recording(&recording).unwrap();
-        let question = UsageQuestion {
+        let question = ReportQuestion {
             is_chosen: false,
             links: Some(&links),
-            ..UsageQuestion::grouped_by(GroupBy::Cgroup)
+            ..ReportQuestion::grouped_by(GroupBy::Cgroup)
         };
-        let sums = usage_of_tenants(&recording, &question).unwrap();
+        let sums = sum_report_of_tenants(&recording, &question).unwrap();
         let (sentence, _) = answer(&sums.events, &links, &[]);
         assert!(sentence.starts_with("train had 50 % "), "{sentence}");
         assert!(sentence.ends_with(" of 192 MB; 75 % in cgroup /user.slice."), "{sentence}");
@@ -169,24 +174,24 @@ mod tests {
 
     #[test]
     fn an_event_of_one_certain_owner_is_one_line() {
-        let folded = draw_usage(&sums(&ONE_PROCESS, false), TextStyle::default());
+        let folded = draw_report(&sums(&ONE_PROCESS, false), TextStyle::default());
         // Before the events stands what holds in every line.
         let lines: Vec<&str> = folded.trim().split("\n\n").skip(1).collect();
         assert_eq!(lines.len(), 2, "{folded}");
         assert!(lines.iter().all(|line| line.lines().count() == 1), "{folded}");
         assert!(lines.iter().all(|line| line.contains("/s, all of train, ")), "{folded}");
-        let chosen = draw_usage(&sums(&ONE_PROCESS, true), TextStyle::default());
+        let chosen = draw_report(&sums(&ONE_PROCESS, true), TextStyle::default());
         assert!(!chosen.contains("all of") && chosen.contains(" task "), "{chosen}");
     }
 
     #[test]
     fn views_with_one_grouping_use_processes_if_no_event_tells_cgroups_apart() {
         let unchosen =
-            UsageQuestion { is_chosen: false, ..UsageQuestion::grouped_by(GroupBy::Cgroup) };
+            ReportQuestion { is_chosen: false, ..ReportQuestion::grouped_by(GroupBy::Cgroup) };
         let one = sums(&ONE_CGROUP, false).events;
         assert_eq!(common_grouping(&unchosen, &one), GroupBy::Comm);
-        assert_eq!(common_grouping(&UsageQuestion::grouped_by(GroupBy::Pod), &one), GroupBy::Pod);
-        let mixed: Vec<UsageEvent> =
+        assert_eq!(common_grouping(&ReportQuestion::grouped_by(GroupBy::Pod), &one), GroupBy::Pod);
+        let mixed: Vec<ReportEvent> =
             one.into_iter().take(1).chain(sums(&INTACT, false).events).collect();
         assert_eq!(common_grouping(&unchosen, &mixed), GroupBy::Cgroup);
     }

@@ -152,9 +152,7 @@ fn a_configuration_that_is_read_again_writes_no_window_twice() {
     let mut consumer = consumer(place.path());
     consumer.consume_message(Tapped::Metadata(0, sample_metadata())).unwrap();
     consumer.consume_message(steady(0, 4)).unwrap();
-    consumer
-        .consume_message(Tapped::Rows(0, &sums::TABLE, sample_sums(&[4 * S + S / 2])))
-        .unwrap();
+    consumer.consume_message(Tapped::Rows(0, &sums::TABLE, sample_sums(&[4 * S + S / 2]))).unwrap();
     // Within a window, which is neither closed nor begun again.
     let same = consumer.config.clone();
     consumer.apply_reload(Ok(same.clone()));

@@ -69,7 +69,7 @@ fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
             &mut log,
         );
     }
-    assert!(!readers.take_is_astray());
+    assert!(!readers.take_counter_moved());
     // The kernel has removed the event from its PMU.
     for tick in [4, 5] {
         readers.log_sample(
@@ -79,7 +79,7 @@ fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
             &mut log,
         );
     }
-    assert!(readers.take_is_astray());
+    assert!(readers.take_counter_moved());
     let count = Count { value: 150, enabled: 2 * TICK + 5, running: 2 * TICK + 5 };
     let stopped = vec![Stopped { id: 0, count, why: StopCause::Pmu }];
     let gone = CpuSetChange { stopped, layouts: Some(BTreeMap::new()), ..CpuSetChange::default() };
@@ -94,7 +94,7 @@ fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
             &mut log,
         );
     }
-    assert!(!readers.take_is_astray());
+    assert!(!readers.take_counter_moved());
     let timer = |value| (ReadingTrigger::Timer, value);
     let expected = [
         timer(Ok(100)),
@@ -163,9 +163,9 @@ fn switches_of_other_cpus_are_readings_of_the_same_counter() {
         ..sample(1, value, value)
     };
     let mut take = |sample: &SampleRecord| {
-        let wants_owner = readers.wants_owner(sample);
+        let needs_owner = readers.needs_owner(sample);
         readers.log_sample(sample, SampleOwner::default(), &mut ledger, &mut log);
-        wants_owner
+        needs_owner
     };
     assert_eq!(take(&own(1, 10)), Some(false));
     assert_eq!(take(&other(TICK + 500, 14, 1, 4)), Some(false));

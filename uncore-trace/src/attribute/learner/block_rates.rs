@@ -10,9 +10,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::columns::BASELINE;
-use super::super::history::{History, LONG_BLOCK_LEN};
+use super::super::history::{GramKey, History, LONG_BLOCK_LEN};
+use super::super::matrix::{DenseMatrix, IterationLimits, conjugate_gradient, dot_product};
 use super::super::predictor::Predictor;
-use super::super::solve::{SquareMatrix, conjugate_gradient, dot_product};
+use super::fit::GroupCorrection;
 use super::posterior::RateSolution;
 
 /// Counts from which rates are corrected.
@@ -76,14 +77,12 @@ const DEVICE_SD_RATIO: f64 = WITNESS_SD_RATIO;
 /// Least rate in a block, relative to the learnt rate.
 const MIN_RATE_RATIO: f64 = 0.15;
 
-/// Largest number of iterations of the conjugate gradient method.
-const MAX_ITERATIONS: usize = 25;
+/// When a correction is solved.
+const CORRECTION_LIMITS: IterationLimits =
+    IterationLimits { iterations: 25, residual_fraction: 1e-5 };
 
 /// Largest information of a block on a rate, relative to that of its prior: sums of f32 have 24 bits.
 const MAX_INFORMATION: f64 = 1e6;
-
-/// The method has converged when the squared residual is this fraction of the first.
-const CONVERGED_RESIDUAL: f64 = 1e-5;
 
 /// Least relative variance of a group's use within a block that tells it from others.
 const MIN_USE_VARIANCE: f64 = 0.25;
@@ -165,6 +164,20 @@ impl Variance {
     }
 }
 
+/// What the rates of a block are corrected by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CorrectionBasis<'a> {
+    /// The learnt rates.
+    pub solution: &'a RateSolution,
+    /// The use.
+    pub history: &'a History,
+    /// The counts.
+    pub counts: &'a VecDeque<BlockCounts>,
+    /// The variance of a tick around what the rates of its block make expect, relative to the
+    /// square of that.
+    pub tick_variance: f64,
+}
+
 impl BlockRates {
     /// The learnt rates, not corrected, for a block. Their prior scales are `prior_scales`.
     pub(super) fn from_learnt(
@@ -182,16 +195,15 @@ impl BlockRates {
         Self { number, long_block: (u64::MAX, Vec::new()), rates, variance }
     }
 
-    /// Corrects the learnt rates for the block of a tick. `tick_variance` is that of a tick, and
-    /// `previous` has the rates of the block before it, if they were learnt at the same time.
+    /// Corrects the learnt rates for the block of a tick. `previous` has the rates of the block
+    /// before it, if they were learnt at the same time.
     pub(super) fn correct_learnt(
         tick: u64,
-        solution: &RateSolution,
-        (counts, history): (&VecDeque<BlockCounts>, &History),
-        tick_variance: f64,
+        basis: &CorrectionBasis<'_>,
         prior_scales: &mut PriorScales,
         previous: Option<Self>,
     ) -> Self {
+        let CorrectionBasis { solution, history, counts, tick_variance } = *basis;
         let number = history.block_of(tick);
         let learnt_rates = &solution.rates;
         let mut correct_stage = |stage_index: usize, center_rates: &[f64]| {
@@ -201,8 +213,8 @@ impl BlockRates {
                 let distance = block.div_ceil(stage.length).abs_diff(middle);
                 stage.weights.get(distance as usize).copied()
             };
-            let gram = history.gram_around((stage_index, middle), weight);
-            let mut rhs_of_blocks = vec![0.0; gram.n];
+            let gram = history.gram_around(GramKey { stage_index, middle }, weight);
+            let mut rhs_of_blocks = vec![0.0; gram.column_count()];
             for block in counts {
                 let Some(weight) = weight(block.number) else { continue };
                 rhs_of_blocks
@@ -210,15 +222,17 @@ impl BlockRates {
                     .zip(&block.products)
                     .for_each(|(entry, product)| *entry += weight * product);
             }
-            let sd_ratios = (0..gram.n).map(|slot| slot_sd_ratio(history, slot)).collect();
-            let problem = CorrectionProblem { gram: &gram, rhs: rhs_of_blocks, sd_ratios };
+            let sd_ratios =
+                (0..gram.column_count()).map(|slot| slot_sd_ratio(history, slot)).collect();
+            let problem = CorrectionProblem {
+                gram: &gram,
+                rhs: rhs_of_blocks,
+                sd_ratios,
+                error_variance: stage.autocorrelation_factor * tick_variance,
+                min_prior_sd: stage.min_prior_sd(history.predictor()),
+            };
             let prior_scale = &mut prior_scales.0[stage_index];
-            problem.solve_correction(
-                center_rates,
-                learnt_rates,
-                (stage, history.predictor(), tick_variance),
-                prior_scale,
-            )
+            problem.solve_correction(center_rates, learnt_rates, prior_scale)
         };
         let long_number = number.div_ceil(LONG_BLOCK_LEN);
         let slow_rates = match previous.filter(|last_block| last_block.long_block.0 == long_number)
@@ -232,8 +246,8 @@ impl BlockRates {
         Self { number, long_block: (long_number, slow_rates), rates, variance }
     }
 
-    /// By group of columns without the baseline: its expected part of the block, and the relative
-    /// correction of that. The processes of a group change together, and say nothing of others.
+    /// The corrections of the groups of columns, without the baseline. The processes of a group
+    /// change together, and say nothing of others.
     ///
     /// Groups whose use hardly varies in the block are left out: the counts tell their sum only, so
     /// each of them has a part of the same correction.
@@ -241,17 +255,14 @@ impl BlockRates {
         &self,
         solution: &RateSolution,
         history: &History,
-    ) -> Vec<(f64, f64)> {
+    ) -> Vec<GroupCorrection> {
         let Some(block) = history.block(self.number) else { return Vec::new() };
         let baseline = usize::from(BASELINE);
         let mut groups = group_indexes(solution, history);
         groups.remove(&baseline);
         groups.retain(|slot, _| !history.columns().is_device_slot(*slot));
         let products = &block.products;
-        let product = |first: usize, second: usize| {
-            let row = products.row(first.max(second));
-            row.get(first.min(second)).copied().map_or(0.0, f64::from)
-        };
+        let product = |first: usize, second: usize| f64::from(products.entry(first, second));
         let ticks = product(baseline, baseline);
         let rate_at = |rates: &[f64], slot: usize| rates.get(slot).copied().unwrap_or(0.0);
         let correction = |indexes: Vec<usize>| {
@@ -275,7 +286,8 @@ impl BlockRates {
                     product(*slot, baseline) * (rate_at(&self.rates, *slot) - learnt(*slot))
                 })
                 .sum();
-            (relative_variance >= MIN_USE_VARIANCE).then_some((expected, change / expected))
+            (relative_variance >= MIN_USE_VARIANCE)
+                .then_some(GroupCorrection { expected, relative_change: change / expected })
         };
         groups.into_values().filter_map(correction).collect()
     }
@@ -305,16 +317,16 @@ fn relative_variances(
 ) -> Vec<Variance> {
     let active = &solution.active_slots;
     let block = history.block(number);
-    let use_of_slot =
-        |slot: usize| block.and_then(|block| block.products.row(slot).first()).copied();
-    let expected: Vec<f64> = active
-        .iter()
-        .map(|slot| rates[*slot] * f64::from(use_of_slot(*slot).unwrap_or(0.0)))
-        .collect();
+    let use_of_slot = |slot: usize| {
+        block.map_or(0.0, |block| f64::from(block.products.entry(slot, usize::from(BASELINE))))
+    };
+    let expected: Vec<f64> = active.iter().map(|slot| rates[*slot] * use_of_slot(*slot)).collect();
     let expected_sum: f64 = expected.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     let fractions: Vec<f64> = expected.iter().map(|amount| amount / expected_sum).collect();
     let covariance = &solution.covariance;
-    let covariance_by_fractions = covariance.multiply_vector(&fractions);
+    let rounded_fractions: Vec<f32> = fractions.iter().map(|fraction| *fraction as f32).collect();
+    let covariance_by_fractions: Vec<f64> =
+        covariance.multiply_vector(&rounded_fractions).into_iter().map(f64::from).collect();
     let variance_of_sum = dot_product(&covariance_by_fractions, &fractions);
     let momentary: Vec<f64> = active.iter().map(|slot| momentary_by_slot[*slot]).collect();
     let momentary_of_sum: f64 = momentary
@@ -322,7 +334,7 @@ fn relative_variances(
         .zip(&fractions)
         .map(|(momentary_variance, fraction)| momentary_variance * fraction * fraction)
         .sum();
-    let covariance_of = |i: usize, j: usize| f64::from(covariance.row(i.max(j))[i.min(j)]);
+    let covariance_of = |i: usize, j: usize| f64::from(covariance.entry(i, j));
     // The variance of a sum's logarithm: its gradient by each part is the fraction of that part.
     let group_variance = |members: &[usize]| {
         let group_fraction: f64 = members.iter().map(|i| fractions[*i]).sum();
@@ -357,10 +369,14 @@ fn relative_variances(
 
 /// The weighed normal equations of the blocks around one: use by use, and use by count.
 struct CorrectionProblem<'a> {
-    gram: &'a SquareMatrix,
+    gram: &'a DenseMatrix<f32>,
     rhs: Vec<f64>,
     /// By slot, [`slot_sd_ratio`].
     sd_ratios: Vec<f64>,
+    /// The variance of the errors of a tick, relative to the square of its expected count.
+    error_variance: f64,
+    /// Least prior standard deviation of a rate, relative to the rate.
+    min_prior_sd: f64,
 }
 
 impl CorrectionProblem<'_> {
@@ -369,23 +385,20 @@ impl CorrectionProblem<'_> {
         self,
         center_rates: &[f64],
         learnt_rates: &[f64],
-        (stage, predictor, tick_variance): (&Stage, Predictor, f64),
         prior_scale: &mut f64,
     ) -> (Vec<f64>, Vec<f64>) {
-        let n = self.gram.n;
+        let n = self.gram.column_count();
         // Slots that came after the learnt rates have none.
         let rate_of_slot = |slot: usize| center_rates.get(slot).copied().unwrap_or(0.0);
         // In units of the prior standard deviation of each rate and of that of the errors.
         // Where counts are explained exactly, more information than this cannot be solved in f32.
         let largest_square = (0..n)
             .map(|slot| {
-                f64::from(self.gram.data[slot * n + slot])
+                f64::from(self.gram.entry(slot, slot))
                     * (*prior_scale * self.sd_ratios[slot] * rate_of_slot(slot)).powi(2)
             })
             .fold(0.0, f64::max);
-        let unit = (stage.autocorrelation_factor * tick_variance)
-            .max(largest_square / MAX_INFORMATION)
-            .sqrt();
+        let unit = self.error_variance.max(largest_square / MAX_INFORMATION).sqrt();
         let prior_sds: Vec<f64> = self.sd_ratios.iter().map(|ratio| *prior_scale * ratio).collect();
         let scale: Vec<f64> =
             (0..n).map(|slot| prior_sds[slot] * rate_of_slot(slot) / unit).collect();
@@ -395,7 +408,7 @@ impl CorrectionProblem<'_> {
         let scaled_residual = rhs_and_expected
             .map(|((rhs_entry, expected), scale)| (rhs_entry - expected) * scale / unit);
         let scaled_gram_diagonal =
-            |slot: usize| f64::from(self.gram.data[slot * n + slot]) * scale[slot] * scale[slot];
+            |slot: usize| f64::from(self.gram.entry(slot, slot)) * scale[slot] * scale[slot];
         let diagonal: Vec<f64> = (0..n).map(|slot| scaled_gram_diagonal(slot) + 1.0).collect();
         let product = |x: &[f64], product_vector: &mut [f64]| {
             let scaled: Vec<f32> =
@@ -405,12 +418,8 @@ impl CorrectionProblem<'_> {
                 product_vector[i] = f64::from(products[i]) * scale[i] + x[i];
             }
         };
-        let correction = conjugate_gradient(
-            product,
-            &diagonal,
-            scaled_residual.collect(),
-            (MAX_ITERATIONS, CONVERGED_RESIDUAL),
-        );
+        let correction =
+            conjugate_gradient(product, &diagonal, scaled_residual.collect(), CORRECTION_LIMITS);
         let variance: Vec<f64> =
             diagonal.iter().map(|diagonal_entry| diagonal_entry.recip()).collect();
         let corrected = (0..n).map(|slot| {
@@ -429,7 +438,7 @@ impl CorrectionProblem<'_> {
         }
         if information > MIN_INFORMATION {
             let target_scale = (*prior_scale * (squares / information).sqrt())
-                .clamp(stage.min_prior_sd(predictor), MAX_PRIOR_SD);
+                .clamp(self.min_prior_sd, MAX_PRIOR_SD);
             *prior_scale += PRIOR_SD_GAIN * information.min(1.0) * (target_scale - *prior_scale);
         }
         (corrected_rates, relative_variance)

@@ -3,6 +3,7 @@
 use super::super::columns::BASELINE;
 use super::super::history::History;
 use super::super::use_entry::UseEntry;
+use super::super::use_row::SlotAmount;
 use super::block_rates::{BlockRates, Variance};
 use super::observation::Observation;
 use crate::entries::Owner;
@@ -85,7 +86,7 @@ impl Contributions {
                 .map(|tick| history.row_by_slot(tick))
         };
         let (mut sum, mut squares, mut noise) = (0.0, 0.0, 0.0);
-        for (slot, amount) in rows().flatten() {
+        for SlotAmount { slot, amount } in rows().flatten() {
             let expected = rate_of_slot(*slot) * f64::from(*amount);
             sum += expected;
             squares += expected * expected;
@@ -98,7 +99,7 @@ impl Contributions {
         }
         let scale = observation.count / sum;
         let noise = noise / squares;
-        for (slot, amount) in rows().flatten() {
+        for SlotAmount { slot, amount } in rows().flatten() {
             let expected = rate_of_slot(*slot) * f64::from(*amount);
             self.value[usize::from(*slot)] += scale * expected;
             self.noise[usize::from(*slot)] += noise * expected * expected;

@@ -167,6 +167,15 @@ pub(super) struct ModelFit {
     common_cross: f64,
 }
 
+/// How the rates of a group of columns differ in a block from the learnt ones.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GroupCorrection {
+    /// The expected part of the group in the block's count, which weighs it.
+    pub expected: f64,
+    /// The relative correction of this part.
+    pub relative_change: f64,
+}
+
 impl ModelFit {
     /// Adds a tick: what is expected of it, and its residual.
     pub(super) fn add_tick(&mut self, expected: f64, residual: f64) {
@@ -179,18 +188,18 @@ impl ModelFit {
         }
     }
 
-    /// Adds a block of so many ticks: the weights and relative corrections of its groups of columns
-    /// that can be told apart. Few groups do not tell a common change from their own.
-    pub(super) fn add_block(&mut self, corrections: &[(f64, f64)], ticks: u64) {
-        let weights: f64 = corrections.iter().map(|(weight, _)| weight).sum();
+    /// Adds a block of so many ticks: its groups of columns that can be told apart. Few groups do
+    /// not tell a common change from their own.
+    pub(super) fn add_block(&mut self, corrections: &[GroupCorrection], ticks: u64) {
+        let weights: f64 = corrections.iter().map(|group| group.expected).sum();
         if weights <= 0.0 || corrections.len() < MIN_GROUPS {
             return;
         }
         let (mut change, mut own_squares, mut concentration) = (0.0, 0.0, 0.0);
-        for (weight, correction) in corrections {
-            let part = weight / weights;
-            change += part * correction;
-            own_squares += (part * correction).powi(2);
+        for group in corrections {
+            let part = group.expected / weights;
+            change += part * group.relative_change;
+            own_squares += (part * group.relative_change).powi(2);
             concentration += part * part;
         }
         let forgetting_factor = (-(ticks as f64) / MEMORY).exp();
@@ -278,12 +287,15 @@ mod tests {
         let mut fit = ModelFit::default();
         for _ in 0..600 {
             let together = common * random.next_normal();
-            let changes: Vec<(f64, f64)> = (1..=20)
-                .map(|column| (f64::from(column), together + own * random.next_normal()))
-                .collect();
-            fit.add_block(&changes, 100);
+            let mut draw_change = || together + own * random.next_normal();
+            let changes = (1..=20).map(|column| correct_group(f64::from(column), draw_change()));
+            fit.add_block(&changes.collect::<Vec<_>>(), 100);
         }
         fit
+    }
+
+    const fn correct_group(expected: f64, relative_change: f64) -> GroupCorrection {
+        GroupCorrection { expected, relative_change }
     }
 
     #[test]
@@ -301,8 +313,10 @@ mod tests {
         let mut random = SplitMix(19);
         let mut fit = ModelFit::default();
         for _ in 0..600 {
-            let small = (0..20).map(|_| (1.0, 0.05 * random.next_normal())).collect::<Vec<_>>();
-            fit.add_block(&[&[(60.0, 0.5 * random.next_normal())], &*small].concat(), 100);
+            let small = (0..20).map(|_| correct_group(1.0, 0.05 * random.next_normal()));
+            let mut groups: Vec<GroupCorrection> = small.collect();
+            groups.push(correct_group(60.0, 0.5 * random.next_normal()));
+            fit.add_block(&groups, 100);
         }
         assert!(fit.common_variance() <= 0.0 && !fit.change_together());
     }

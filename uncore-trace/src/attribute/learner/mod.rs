@@ -29,18 +29,20 @@ mod fit;
 mod limit;
 mod observation;
 mod posterior;
+mod solve_schedule;
 
 use std::collections::{BTreeSet, VecDeque};
 
 use self::bend::Bend;
 pub(super) use self::block_rates::Variance;
-use self::block_rates::{BlockCounts, BlockRates, PriorScales};
+use self::block_rates::{BlockCounts, BlockRates, CorrectionBasis, PriorScales};
 pub(super) use self::contributions::{Contributions, DividedCount};
 use self::fit::ModelFit;
 use self::limit::LinkLimit;
-use self::observation::Observation;
+use self::observation::{Observation, ObservationQueue};
 pub(super) use self::posterior::FAR_LOG_SD;
-use self::posterior::RateSolution;
+use self::posterior::{RateModel, RateSolution, SolveOptions};
+use self::solve_schedule::SolveSchedule;
 use super::columns::BASELINE;
 use super::device_bytes::DeviceDirections;
 use super::history::History;
@@ -49,30 +51,9 @@ use super::predictor::Predictor;
 use super::sibling_cost::{ContrastFit, ContrastSums, ContrastTick};
 use super::statistics::sample_variance;
 use super::sums::{CountSums, add_row, expected_count};
+use super::use_row::SlotAmount;
 use crate::entries::Relief;
 use crate::schema::fabric::part_of_somebody;
-
-/// Nothing is learnt from a count over a longer time, ns: its use would have to be kept until it is
-/// read.
-const LONGEST_NS: u64 = 1_000_000_000;
-
-/// Least of [`LONGEST_NS`], in ticks.
-const LONGEST_TICKS: u64 = 10;
-
-/// Number of ticks that are learnt from before rates are used.
-const MIN_LEARNT_TICKS: u64 = 100;
-
-/// Rates are solved anew when one in so many ticks is new, and after this time. In the benches,
-/// 2 s instead of 5 s place 0.3 % of the bytes of two minutes better.
-const YOUNG_DIVISOR: u64 = 4;
-const SOLVE_INTERVAL_NS: u64 = 5_000_000_000;
-
-/// While a recorder is late, rates are solved so many times less often.
-const RELIEF_FACTOR: u64 = 8;
-
-/// The covariance is computed anew after this number of such intervals. Until then, nothing is
-/// known of how sure the rates of new tenants are.
-const COVARIANCE_INTERVALS: u64 = 2;
 
 /// How thoroughly rates are solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,55 +134,65 @@ impl Noise {
     }
 }
 
+/// What the rates of the current block are made of, besides the learnt ones.
+#[derive(Debug)]
+struct CurrentBlock {
+    /// Products of use and count, by block.
+    counts: VecDeque<BlockCounts>,
+    prior_scales: PriorScales,
+    noise: Noise,
+    /// The rates of the block that was divided last.
+    rates: Option<BlockRates>,
+}
+
+/// What the ticks say of the model, beside the rates.
+#[derive(Debug)]
+struct ModelEvidence {
+    bend: Bend,
+    limit: LinkLimit,
+    fit: ModelFit,
+    contrast_fit: ContrastFit,
+}
+
+/// What was divided since it was last taken.
+#[derive(Debug, Default)]
+struct DivisionResults {
+    contributions: Contributions,
+    /// If they are kept: each count that was divided.
+    divided_counts: Option<Vec<DividedCount>>,
+    /// The last tick whose count was divided.
+    last_tick: u64,
+}
+
+impl DivisionResults {
+    /// Adds a count, if counts are kept; its amounts are made when they are needed.
+    fn keep_count(&mut self, make_count: impl FnOnce() -> DividedCount) {
+        if let Some(divided_counts) = &mut self.divided_counts {
+            divided_counts.push(make_count());
+        }
+    }
+}
+
 /// The rates of one counter.
 #[derive(Debug)]
 pub(super) struct Learner {
-    predictor: Predictor,
+    model: RateModel,
     effort: Effort,
-    /// The devices whose bytes it counts.
-    devices: DeviceDirections,
-    /// Longest count that is learnt from, in ticks.
-    max_count_ticks: u64,
-    /// [`SOLVE_INTERVAL_NS`] in ticks.
-    solve_interval_ticks: u64,
-    /// Counts that are not divided yet, oldest first.
-    undivided: VecDeque<Observation>,
-    /// Counts that nothing was learnt from yet, oldest first.
-    unlearnt: VecDeque<Observation>,
+    observations: ObservationQueue,
     count_sums: CountSums,
     /// The next tick to learn from; 0: none yet.
     next_tick: u64,
     /// The counts that were assumed for ticks that were not read.
     assumed_count: f64,
-    /// Number of ticks learnt from.
-    learnt_ticks: u64,
+    schedule: SolveSchedule,
     /// The number of the column of each slot.
     column_numbers: Vec<Option<u64>>,
     solution: RateSolution,
-    /// The number of ticks at which the rates were solved, and their covariance.
-    solved_at_ticks: u64,
-    covariance_at_ticks: u64,
-    blocks: VecDeque<BlockCounts>,
-    prior_scales: PriorScales,
-    noise: Noise,
-    bend: Bend,
-    limit: LinkLimit,
-    fit: ModelFit,
+    block: CurrentBlock,
+    evidence: ModelEvidence,
     /// What was true since rates were well known.
     past_misfits: BTreeSet<Misfit>,
-    contrast_fit: ContrastFit,
-    /// The rates of the block that was divided last.
-    block_rates: Option<BlockRates>,
-    /// Amounts that were divided since they were last taken.
-    contributions: Contributions,
-    /// If they are kept: each count that was divided since they were last taken.
-    divided_counts: Option<Vec<DividedCount>>,
-    /// Whether the next count covers time that was not observed, so that nothing is learnt from it.
-    skips_next_count: bool,
-    /// The tick at which the next count begins, if ticks before it were not read.
-    pending_after_tick: Option<u64>,
-    /// The last tick whose count was divided.
-    divided_tick: u64,
+    results: DivisionResults,
     /// What is left out.
     relief: Relief,
 }
@@ -210,35 +201,29 @@ impl Learner {
     /// A learner for ticks of `tick_ns`.
     pub(super) fn new(predictor: Predictor, tick_ns: u64, effort: Effort) -> Self {
         Self {
-            predictor,
+            model: RateModel { predictor, devices: DeviceDirections::default() },
             effort,
-            devices: DeviceDirections::default(),
-            max_count_ticks: (LONGEST_NS / tick_ns).max(LONGEST_TICKS),
-            solve_interval_ticks: (SOLVE_INTERVAL_NS / tick_ns).max(1),
-            undivided: VecDeque::new(),
-            unlearnt: VecDeque::new(),
+            observations: ObservationQueue::new(tick_ns),
             count_sums: CountSums::default(),
             next_tick: 0,
             assumed_count: 0.0,
-            learnt_ticks: 0,
+            schedule: SolveSchedule::new(tick_ns),
             column_numbers: Vec::new(),
             solution: RateSolution::default(),
-            solved_at_ticks: 0,
-            covariance_at_ticks: 0,
-            blocks: VecDeque::new(),
-            prior_scales: PriorScales::new(predictor),
-            noise: Noise::default(),
-            bend: Bend::default(),
-            limit: LinkLimit::default(),
-            fit: ModelFit::default(),
+            block: CurrentBlock {
+                counts: VecDeque::new(),
+                prior_scales: PriorScales::new(predictor),
+                noise: Noise::default(),
+                rates: None,
+            },
+            evidence: ModelEvidence {
+                bend: Bend::default(),
+                limit: LinkLimit::default(),
+                fit: ModelFit::default(),
+                contrast_fit: ContrastFit::default(),
+            },
             past_misfits: BTreeSet::new(),
-            contrast_fit: ContrastFit::default(),
-            block_rates: None,
-            contributions: Contributions::default(),
-            divided_counts: None,
-            skips_next_count: false,
-            pending_after_tick: None,
-            divided_tick: 0,
+            results: DivisionResults::default(),
             relief: Relief::None,
         }
     }
@@ -246,39 +231,33 @@ impl Learner {
     /// Adds the count since the last count; `tick` is the last tick of it. `None` if there is no
     /// reading at its end.
     pub(super) fn observe_count(&mut self, tick: u64, count: Option<f64>) {
-        let begin_tick = *self.pending_after_tick.get_or_insert(tick.saturating_sub(1));
-        let Some(count) = count else {
-            if tick - begin_tick >= self.max_count_ticks {
-                (self.pending_after_tick, self.skips_next_count) = (None, true);
-            }
-            return;
-        };
-        self.pending_after_tick = None;
-        let restarts = std::mem::take(&mut self.skips_next_count);
-        let observation = Observation { after_tick: begin_tick, last_tick: tick, count, restarts };
-        self.undivided.push_back(observation);
-        self.unlearnt.push_back(observation);
+        self.observations.push_count(tick, count);
     }
 
     /// Learns from bytes of devices in these directions, too.
     pub(super) const fn use_devices(&mut self, devices: DeviceDirections) {
-        self.devices = devices;
+        self.model.devices = devices;
     }
 
     /// Sets what is left out from now on.
     pub(super) fn set_relief(&mut self, relief: Relief) {
         self.relief = relief;
-        self.block_rates = None;
+        self.block.rates = None;
     }
 
     /// Notes that the counter was restarted: its next count covers time in which it did not count.
     pub(super) const fn note_restart(&mut self) {
-        self.skips_next_count = true;
+        self.observations.note_restart();
+    }
+
+    /// Whether rates were solved.
+    const fn has_rates(&self) -> bool {
+        !self.solution.rates.is_empty()
     }
 
     /// Whether rates are known.
     pub(super) fn is_ready(&self) -> bool {
-        self.learnt_ticks >= MIN_LEARNT_TICKS && !self.solution.rates.is_empty()
+        self.schedule.has_enough_ticks() && self.has_rates()
     }
 
     /// Adds the counts of the ticks that were reviewed since the last call.
@@ -290,11 +269,8 @@ impl Learner {
         let mut groups = history.design().groups().iter();
         let first_tick = if self.next_tick == 0 { history.first_tick() } else { self.next_tick };
         for tick in first_tick..history.review_end_tick() {
-            while self.unlearnt.front().is_some_and(|oldest| oldest.last_tick < tick) {
-                self.unlearnt.pop_front();
-            }
             let row = history.row_by_slot(tick);
-            let observation = self.unlearnt.pop_front_if(|oldest| oldest.last_tick == tick);
+            let observation = self.observations.pop_unlearnt(tick);
             let count = if let Some(Observation {
                 after_tick: count_begin,
                 last_tick: count_end,
@@ -304,19 +280,19 @@ impl Learner {
             {
                 let ticks = (count_end - count_begin).max(1);
                 let column_count = self.solution.active_slots.len() as u64;
-                let mut straightened = self.bend.straighten_count(count, ticks);
+                let mut straightened = self.evidence.bend.straighten_count(count, ticks);
                 let expected = self.expected_count(row);
                 if ticks == 1
                     && column_count > 0
-                    && self.learnt_ticks > bend::TICKS_PER_COLUMN * column_count
+                    && self.schedule.learnt_ticks > bend::TICKS_PER_COLUMN * column_count
                 {
                     // Misses and bytes at ports are what was carried; only time asks for more.
-                    let demand = (self.predictor == Predictor::Time)
-                        .then(|| self.limit.add_tick(count, expected))
+                    let demand = (self.model.predictor == Predictor::Time)
+                        .then(|| self.evidence.limit.add_tick(count, expected))
                         .flatten();
-                    self.bend.add_tick(expected, demand.unwrap_or(count));
+                    self.evidence.bend.add_tick(expected, demand.unwrap_or(count));
                     straightened = demand.unwrap_or(straightened);
-                    self.fit.add_tick(expected, straightened - expected);
+                    self.evidence.fit.add_tick(expected, straightened - expected);
                 }
                 if ticks == 1 && history.sibling_cost().is_observed() {
                     self.observe_contrast(tick, straightened, expected, history);
@@ -328,13 +304,15 @@ impl Learner {
                     if observation.is_some() { 0.0 } else { self.assumed_count + expected };
                 expected
             };
-            self.learnt_ticks += 1;
+            self.schedule.learnt_ticks += 1;
             self.count_sums.push_count(count, &mut groups);
             let block_number = history.block_of(tick);
-            if self.blocks.back().is_none_or(|block| block.number < block_number) {
-                self.blocks.push_back(BlockCounts { number: block_number, products: Vec::new() });
+            if self.block.counts.back().is_none_or(|block| block.number < block_number) {
+                self.block
+                    .counts
+                    .push_back(BlockCounts { number: block_number, products: Vec::new() });
             }
-            if let Some(block) = self.blocks.back_mut() {
+            if let Some(block) = self.block.counts.back_mut() {
                 add_row(&mut block.products, row, count / history.relative_size(tick));
             }
         }
@@ -349,7 +327,7 @@ impl Learner {
         }
         let contrast = history.sibling_cost().contrast(history.tick_entries(tick), rates);
         let size = history.relative_size(tick);
-        self.contrast_fit.add_tick(ContrastTick {
+        self.evidence.contrast_fit.add_tick(ContrastTick {
             residual: (count - expected) / size,
             contrast: contrast / size,
             expected: expected / size,
@@ -358,7 +336,7 @@ impl Learner {
 
     /// What the ticks since the last call say of busy sibling threads.
     pub(super) fn take_contrasts(&mut self) -> ContrastSums {
-        self.contrast_fit.take_sums()
+        self.evidence.contrast_fit.take_sums()
     }
 
     /// Forgets what was learnt of slots that have a new column. Until the next solution, its rate
@@ -376,9 +354,9 @@ impl Learner {
             let Some(column) = columns.get(slot) else { continue };
             if known_number.replace(column.number) != Some(column.number) {
                 self.count_sums.clear_slot(slot);
-                self.blocks.iter_mut().for_each(|block| block.clear_slot(slot));
+                self.block.counts.iter_mut().for_each(|block| block.clear_slot(slot));
                 rates.get_mut(slot).into_iter().for_each(|rate| *rate = 0.0);
-                self.block_rates = None;
+                self.block.rates = None;
                 self.solution.renewed_slots.push(slot);
                 new_slots.push(slot);
             }
@@ -389,8 +367,8 @@ impl Learner {
             let column_and_device =
                 columns.get(slot).and_then(|column| Some((column, column.device()?)));
             let initial_rate = match column_and_device {
-                Some((column, traffic)) if self.devices.contain(traffic.direction) => {
-                    posterior::expected_device_rate(column, self.devices)
+                Some((column, traffic)) if self.model.devices.contain(traffic.direction) => {
+                    posterior::expected_device_rate(column, self.model.devices)
                 }
                 Some(_) => 0.0,
                 None => columns
@@ -402,70 +380,48 @@ impl Learner {
     }
 
     /// The count that the use in a tick makes expect.
-    fn expected_count(&self, row: &[(u16, f32)]) -> f64 {
+    fn expected_count(&self, row: &[SlotAmount]) -> f64 {
         if self.solution.rates.is_empty() {
-            return self.count_sums.sum / self.learnt_ticks.max(1) as f64;
+            return self.count_sums.sum / self.schedule.learnt_ticks.max(1) as f64;
         }
         expected_count(&self.solution.rates, row)
     }
 
-    /// Ticks after which something is solved anew: `wanted_ticks`, at most `max_ticks`. While the
-    /// recorder is late, rates that are known are solved less often.
-    fn interval_ticks(&self, wanted_ticks: u64, max_ticks: u64) -> u64 {
-        if self.relief >= Relief::Seldom && !self.solution.rates.is_empty() {
-            (self.learnt_ticks - self.learnt_ticks / RELIEF_FACTOR).min(RELIEF_FACTOR * max_ticks)
-        } else {
-            wanted_ticks.min(max_ticks)
-        }
-    }
-
     /// Solves the rates from the counts so far.
     pub(super) fn update_rates(&mut self, history: &History) {
-        let is_known = !self.solution.rates.is_empty();
-        let is_kept = is_known && self.relief >= Relief::LastRates;
-        let age = self.learnt_ticks - self.solved_at_ticks;
-        if is_kept
-            || self.learnt_ticks < MIN_LEARNT_TICKS
-            || age
-                < self.interval_ticks(self.learnt_ticks / YOUNG_DIVISOR, self.solve_interval_ticks)
-        {
+        let is_known = self.has_rates();
+        if !self.schedule.is_solve_due(is_known, self.relief) {
             return;
         }
-        self.solved_at_ticks = self.learnt_ticks;
-        self.bend.update_factor();
+        self.schedule.note_solve();
+        self.evidence.bend.update_factor();
         let (sums, groups) = history.design().with_open_means();
         let counts = self.count_sums.with_groups(&groups);
-        let max_steps = match self.effort {
-            _ if self.solution.rates.is_empty() => 80,
-            Effort::Live => 8,
-            Effort::Full => 40,
+        let options = SolveOptions {
+            max_steps: match self.effort {
+                _ if !is_known => 80,
+                Effort::Live => 8,
+                Effort::Full => 40,
+            },
+            keeps_covariance: !self.schedule.is_covariance_due(is_known, self.relief),
         };
-        // Rates change sooner than how well they are known.
-        let age = self.learnt_ticks - self.covariance_at_ticks;
-        let keeps_covariance = age
-            < self.interval_ticks(
-                self.learnt_ticks / 2,
-                COVARIANCE_INTERVALS * self.solve_interval_ticks,
-            );
-        let solve_limits = (max_steps, keeps_covariance);
         let new_solution = posterior::solve_rates(
             &sums,
             &counts,
             history.columns(),
-            self.predictor,
+            self.model,
             &self.solution,
-            self.devices,
-            solve_limits,
+            options,
         );
         if let Some(solution) = new_solution {
             self.solution = solution;
-            self.limit.note_new_rates();
-            if !keeps_covariance {
-                self.covariance_at_ticks = self.learnt_ticks;
+            self.evidence.limit.note_new_rates();
+            if !options.keeps_covariance {
+                self.schedule.note_covariance();
             }
         }
-        self.block_rates = None;
-        if self.learnt_ticks >= COVARIANCE_INTERVALS * self.solve_interval_ticks {
+        self.block.rates = None;
+        if self.schedule.is_settled() {
             self.past_misfits.extend(self.current_misfits());
         }
     }
@@ -480,80 +436,81 @@ impl Learner {
     /// Divides the counts of the ticks up to `up_to_tick`.
     pub(super) fn divide_counts(&mut self, history: &History, up_to_tick: u64) {
         while let Some(observation) =
-            self.undivided.pop_front_if(|oldest| oldest.last_tick <= up_to_tick)
+            self.observations.undivided.pop_front_if(|oldest| oldest.last_tick <= up_to_tick)
         {
-            self.divided_tick = observation.last_tick;
+            let last_tick = observation.last_tick;
+            self.results.last_tick = last_tick;
             if observation.restarts {
-                self.contributions.restart_counts();
-                if let Some(divided_counts) = &mut self.divided_counts {
-                    divided_counts
-                        .push(DividedCount { tick: observation.last_tick, amounts: None });
-                }
+                self.results.contributions.restart_counts();
+                self.results.keep_count(|| DividedCount { tick: last_tick, amounts: None });
                 continue;
             }
-            if self.solution.rates.is_empty() || self.relief >= Relief::Residency {
-                self.contributions.unknown += observation.count;
-                if let Some(counts) = &mut self.divided_counts {
-                    counts.push(DividedCount::divide_by_use(&observation, history));
-                }
+            if !self.has_rates() || self.relief >= Relief::Residency {
+                self.results.contributions.unknown += observation.count;
+                self.results.keep_count(|| DividedCount::divide_by_use(&observation, history));
                 continue;
             }
-            let block_number = history.block_of(observation.last_tick);
-            let tick_variance = self.noise.variance_within(self.solution.residual_variances[0]);
-            let current_rates = match self.block_rates.take() {
-                Some(same_block) if same_block.number == block_number => same_block,
-                _ if self.relief >= Relief::LastRates => BlockRates::from_learnt(
-                    block_number,
-                    &self.solution,
-                    history,
-                    &self.prior_scales,
-                ),
-                previous => {
-                    let counts_and_history = (&self.blocks, history);
-                    let corrected = BlockRates::correct_learnt(
-                        observation.last_tick,
-                        &self.solution,
-                        counts_and_history,
-                        tick_variance,
-                        &mut self.prior_scales,
-                        previous,
-                    );
-                    let corrections = corrected.group_corrections(&self.solution, history);
-                    self.fit.add_block(&corrections, history.block_ticks());
-                    corrected
-                }
-            };
-            let mut amounts = self.divided_counts.is_some().then(Vec::new);
-            let expected = self.contributions.add_count(
+            let tick_variance =
+                self.block.noise.variance_within(self.solution.residual_variances[0]);
+            let current_rates = self.rates_of_block(history, last_tick, tick_variance);
+            let mut amounts = self.results.divided_counts.is_some().then(Vec::new);
+            let expected = self.results.contributions.add_count(
                 &observation,
                 history,
                 &current_rates,
                 tick_variance,
                 amounts.as_mut(),
             );
-            if let Some(divided_counts) = &mut self.divided_counts {
-                divided_counts.push(DividedCount { tick: observation.last_tick, amounts });
-            }
-            let residual = (self.bend.straighten_count(
-                observation.count,
-                observation.last_tick - observation.after_tick,
-            ) - expected)
-                / history.relative_size(observation.last_tick);
-            self.noise.add_residual(residual, observation.last_tick - observation.after_tick);
-            self.block_rates = Some(current_rates);
+            self.results.keep_count(|| DividedCount { tick: last_tick, amounts });
+            let ticks = last_tick - observation.after_tick;
+            let straightened = self.evidence.bend.straighten_count(observation.count, ticks);
+            let residual = (straightened - expected) / history.relative_size(last_tick);
+            self.block.noise.add_residual(residual, ticks);
+            self.block.rates = Some(current_rates);
         }
-        if let Some(current_rates) = &self.block_rates {
-            self.contributions.variance.clone_from(&current_rates.variance);
+        if let Some(current_rates) = &self.block.rates {
+            self.results.contributions.variance.clone_from(&current_rates.variance);
         }
         let needed_tick = self.oldest_needed_tick().min(self.next_tick);
         let needed = history.needed_block(needed_tick);
-        while self.blocks.pop_front_if(|block| block.number < needed).is_some() {}
+        while self.block.counts.pop_front_if(|block| block.number < needed).is_some() {}
+    }
+
+    /// The rates in the block of a tick: those of the last tick, if it was in the same block.
+    fn rates_of_block(&mut self, history: &History, tick: u64, tick_variance: f64) -> BlockRates {
+        let block_number = history.block_of(tick);
+        match self.block.rates.take() {
+            Some(same_block) if same_block.number == block_number => same_block,
+            _ if self.relief >= Relief::LastRates => BlockRates::from_learnt(
+                block_number,
+                &self.solution,
+                history,
+                &self.block.prior_scales,
+            ),
+            previous => {
+                let basis = CorrectionBasis {
+                    solution: &self.solution,
+                    history,
+                    counts: &self.block.counts,
+                    tick_variance,
+                };
+                let corrected = BlockRates::correct_learnt(
+                    tick,
+                    &basis,
+                    &mut self.block.prior_scales,
+                    previous,
+                );
+                let corrections = corrected.group_corrections(&self.solution, history);
+                self.evidence.fit.add_block(&corrections, history.block_ticks());
+                corrected
+            }
+        }
     }
 
     /// How much of the baseline owners may have caused, as a part of the counts. Misses and bytes at
     /// ports have all that CPUs move, so the baseline has nothing of theirs.
     fn part_of_somebody(&self) -> f64 {
-        match self.predictor {
+        match self.model.predictor {
             Predictor::Time => part_of_somebody(self.solution.baseline_part),
             Predictor::Misses | Predictor::Ports => 0.0,
         }
@@ -562,21 +519,22 @@ impl Learner {
     /// How large the errors are that the model does not know of.
     pub(super) fn misfit_variances(&self) -> MisfitVariances {
         // Where a link is full, nothing tells how rates differ from those of other times.
-        let unknown_change: f64 = self.prior_scales.variance();
+        let unknown_change: f64 = self.block.prior_scales.variance();
         MisfitVariances {
-            full_link: self.limit.full_fraction() * unknown_change,
-            late: self.fit.late_part().powi(2),
-            common: self.fit.common_variance(),
+            full_link: self.evidence.limit.full_fraction() * unknown_change,
+            late: self.evidence.fit.late_part().powi(2),
+            common: self.evidence.fit.common_variance(),
             of_somebody: self.part_of_somebody().powi(2),
-            unknown_baseline: self
-                .solution
-                .inflated_unknown_part(usize::from(BASELINE), self.fit.autocorrelation_factor()),
+            unknown_baseline: self.solution.inflated_unknown_part(
+                usize::from(BASELINE),
+                self.evidence.fit.autocorrelation_factor(),
+            ),
         }
     }
 
     /// The factor for the variance of a learnt rate, because errors last longer than was thought.
     pub(super) fn learnt_factor(&self, slot: usize) -> f64 {
-        self.solution.variance_factor(slot, self.fit.autocorrelation_factor())
+        self.solution.variance_factor(slot, self.evidence.fit.autocorrelation_factor())
     }
 
     /// What the ticks have said against the model.
@@ -587,9 +545,9 @@ impl Learner {
     /// What the ticks of the last minute say against the model.
     fn current_misfits(&self) -> BTreeSet<Misfit> {
         [
-            (self.limit.is_reached(), Misfit::LinkFull),
-            (self.fit.change_together(), Misfit::ChangeTogether),
-            (self.fit.late_part() > 0.0, Misfit::LateBytes),
+            (self.evidence.limit.is_reached(), Misfit::LinkFull),
+            (self.evidence.fit.change_together(), Misfit::ChangeTogether),
+            (self.evidence.fit.late_part() > 0.0, Misfit::LateBytes),
             (self.part_of_somebody() > 0.0, Misfit::Unattributed),
         ]
         .into_iter()
@@ -599,27 +557,26 @@ impl Learner {
 
     /// The amounts that were divided since the last call.
     pub(super) fn take_contributions(&mut self) -> Contributions {
-        std::mem::take(&mut self.contributions)
+        std::mem::take(&mut self.results.contributions)
     }
 
     /// The last tick whose count was divided.
     pub(super) const fn divided_tick(&self) -> u64 {
-        self.divided_tick
+        self.results.last_tick
     }
 
     /// Keeps the amounts of each count from now on.
     pub(super) fn keep_divided_counts(&mut self) {
-        self.divided_counts = Some(Vec::new());
+        self.results.divided_counts = Some(Vec::new());
     }
 
     /// The counts that were divided since the last call, if they are kept.
     pub(super) fn take_divided_counts(&mut self) -> Vec<DividedCount> {
-        self.divided_counts.as_mut().map(std::mem::take).unwrap_or_default()
+        self.results.divided_counts.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The oldest tick that is still needed.
     pub(super) fn oldest_needed_tick(&self) -> u64 {
-        let oldest_tick = self.undivided.front().map(|observation| observation.after_tick);
-        oldest_tick.or(self.pending_after_tick).unwrap_or(u64::MAX)
+        self.observations.oldest_needed_tick()
     }
 }

@@ -8,10 +8,11 @@
 use super::super::columns::{ColumnKind, RateColumn, RateColumns};
 use super::super::device_bytes::DeviceDirections;
 use super::super::history::DEVICE_UNIT;
+use super::super::matrix::{
+    DenseMatrix, InverseFactor, IterationLimits, conjugate_gradient, dot_product,
+};
 use super::super::predictor::Predictor;
-use super::super::solve::{CholeskyFactor, SquareMatrix, conjugate_gradient};
 use super::super::sums::{CountSums, DesignSums, SCALES};
-use super::super::symmetric::SymmetricMatrix;
 use crate::schema::fabric::{BASELINE_LOG_SD, BASELINE_MEDIAN};
 
 /// Expected rate of a far owner relative to a near one. Linux allocates a task's memory on its own
@@ -45,10 +46,9 @@ const REWEIGH_INTERVAL: usize = 4;
 /// Iterations after which the information on each rate is estimated, if no rate was known before.
 const INFORMATION_STEPS: [usize; 2] = [4, 20];
 
-/// The largest number of iterations in which the equations of a step are solved, and the part of
-/// the squared residual that may be left. A step need not be exact, because the next one begins
+/// When the equations of a step are solved. A step need not be exact, because the next one begins
 /// with an exact slope (Dembo, Eisenstat and Steihaug 1982, "Inexact Newton Methods").
-const STEP_LIMITS: (usize, f64) = (60, 1e-4);
+const STEP_LIMITS: IterationLimits = IterationLimits { iterations: 60, residual_fraction: 1e-4 };
 
 /// Prior standard deviation of a log rate.
 fn prior_sd(predictor: Predictor, kind: ColumnKind) -> f64 {
@@ -100,7 +100,7 @@ pub(super) struct RateSolution {
     /// Slots that have a column, ascending.
     pub active_slots: Vec<usize>,
     /// Posterior covariance of their log rates.
-    pub covariance: SymmetricMatrix<f32>,
+    pub covariance: DenseMatrix<f32>,
     /// Slots that were given another column since.
     pub renewed_slots: Vec<usize>,
     /// By slot: information on the log rate, `1 / (1 + posterior / prior variance)`; 0 if none.
@@ -138,16 +138,32 @@ struct RatePosterior<'a> {
     is_informative: [Vec<bool>; SCALES],
 }
 
-/// Finds the rates in at most `max_steps` steps, from those of `previous`; `None` if nothing was
-/// counted. `keeps_covariance` says whether the covariance of `previous` is kept.
+/// What the rates of a counter are learnt for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RateModel {
+    /// The use that rates are per.
+    pub predictor: Predictor,
+    /// The devices whose bytes it counts.
+    pub devices: DeviceDirections,
+}
+
+/// How thoroughly rates are solved this time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SolveOptions {
+    /// The largest number of Newton steps.
+    pub max_steps: usize,
+    /// Whether the covariance of the last solution is kept.
+    pub keeps_covariance: bool,
+}
+
+/// Finds the rates, from those of `previous`; `None` if nothing was counted.
 pub(super) fn solve_rates(
     sums: &DesignSums,
     counts: &CountSums,
     columns: &RateColumns,
-    predictor: Predictor,
+    model: RateModel,
     previous: &RateSolution,
-    devices: DeviceDirections,
-    (max_steps, keeps_covariance): (usize, bool),
+    options: SolveOptions,
 ) -> Option<RateSolution> {
     let mean = counts.sum / sums.ticks;
     if mean <= 0.0 || !mean.is_finite() {
@@ -155,11 +171,11 @@ pub(super) fn solve_rates(
     }
     let is_active = |slot: &usize| {
         columns.get(*slot).is_some_and(|column| {
-            column.device().is_none_or(|traffic| devices.contain(traffic.direction))
+            column.device().is_none_or(|traffic| model.devices.contain(traffic.direction))
         })
     };
     let active_slots: Vec<usize> = (0..columns.len()).filter(is_active).collect();
-    let posterior = RatePosterior::new(sums, counts, columns, (predictor, devices), &active_slots);
+    let posterior = RatePosterior::new(sums, counts, columns, model, &active_slots);
     let mut log_rates = posterior.initial_log_rates(previous, mean);
     let (mut residual_variances, mut equations) = ([0.0; SCALES], NormalEquations::default());
     // The information on each rate, which weighs it in the mean of all leading rates.
@@ -168,7 +184,7 @@ pub(super) fn solve_rates(
         .map(|slot| previous.information.get(*slot).copied().unwrap_or(1.0))
         .collect();
     let is_first = previous.rates.is_empty();
-    for step in 0..max_steps {
+    for step in 0..options.max_steps {
         let rates: Vec<f64> = log_rates.iter().map(|log_rate| log_rate.exp()).collect();
         if step == 0 || is_first && step % REWEIGH_INTERVAL == 0 {
             residual_variances = posterior.residual_variances(&rates);
@@ -187,8 +203,8 @@ pub(super) fn solve_rates(
             *log_rate += step_length * correction_of_rate;
         }
         if is_first && INFORMATION_STEPS.contains(&step) {
-            let variances = CholeskyFactor::factorize(&posterior.hessian(&rates, &equations))?
-                .inverse_diagonal();
+            let variances =
+                InverseFactor::factorize(posterior.hessian(&rates, &equations))?.inverse_diagonal();
             for (known, (variance, prior)) in
                 information.iter_mut().zip(variances.into_iter().zip(&posterior.priors))
             {
@@ -196,16 +212,16 @@ pub(super) fn solve_rates(
             }
         }
         if largest_change < CONVERGED_CHANGE
-            && (!is_first || step + 1 >= REWEIGH_INTERVAL.min(max_steps))
+            && (!is_first || step + 1 >= REWEIGH_INTERVAL.min(options.max_steps))
         {
             break;
         }
     }
     let rates: Vec<f64> = log_rates.iter().map(|log_rate| log_rate.exp()).collect();
-    let covariance = if keeps_covariance {
+    let covariance = if options.keeps_covariance {
         posterior.reorder_covariance(previous)
     } else {
-        CholeskyFactor::factorize(&posterior.hessian(&rates, &equations))?.invert()
+        InverseFactor::factorize(posterior.hessian(&rates, &equations))?.invert()
     };
     // Stored ticks may refer to slots that are free: these keep their rates.
     let mut all_rates = previous.rates.clone();
@@ -215,7 +231,7 @@ pub(super) fn solve_rates(
     }
     let mut all_information = vec![0.0; columns.len()];
     for (index, slot) in active_slots.iter().enumerate() {
-        let variance = covariance.row(index).last().copied().map_or(f64::INFINITY, f64::from);
+        let variance = f64::from(covariance.entry(index, index));
         all_information[*slot] = 1.0 / (1.0 + variance * posterior.priors[index].precision);
     }
     Some(RateSolution {
@@ -234,18 +250,18 @@ impl<'a> RatePosterior<'a> {
         sums: &'a DesignSums,
         counts: &'a CountSums,
         columns: &RateColumns,
-        (predictor, devices): (Predictor, DeviceDirections),
+        model: RateModel,
         active_slots: &'a [usize],
     ) -> Self {
         let index = |slot: u16| active_slots.binary_search(&usize::from(slot)).ok();
         let baseline_mean = (BASELINE_MEDIAN * counts.sum / sums.ticks).ln();
         let priors = active_slots.iter().filter_map(|slot| columns.get(*slot)).map(|column| {
             let parent = column.parent.and_then(index);
-            let sd = prior_sd(predictor, column.kind);
+            let sd = prior_sd(model.predictor, column.kind);
             let own_mean = match column.kind {
                 ColumnKind::Baseline => Some(baseline_mean),
                 _ if column.device().is_some() && parent.is_none() => {
-                    Some(expected_device_rate(column, devices).ln())
+                    Some(expected_device_rate(column, model.devices).ln())
                 }
                 _ => None,
             };
@@ -264,7 +280,7 @@ impl<'a> RatePosterior<'a> {
             active_slots
                 .iter()
                 .map(|slot| {
-                    let edge_variance = match predictor {
+                    let edge_variance = match model.predictor {
                         _ if columns.is_device_slot(*slot) => 0.0,
                         Predictor::Time => {
                             EDGE_TICKS * EDGE_TICKS * value_at(&sums.total_use, *slot) / sums.ticks
@@ -273,7 +289,7 @@ impl<'a> RatePosterior<'a> {
                     };
                     let use_variance = value_at(&sums.squared_deviations[scale], *slot)
                         / sums.degrees_of_freedom[scale].max(1.0);
-                    let is_measured = predictor != Predictor::Misses || scale > 0;
+                    let is_measured = model.predictor != Predictor::Misses || scale > 0;
                     is_measured
                         && (*slot == 0 || scale + 1 == SCALES || use_variance > edge_variance)
                 })
@@ -322,22 +338,13 @@ impl<'a> RatePosterior<'a> {
     fn residual_variances(&self, rates: &[f64]) -> [f64; SCALES] {
         let variance_of_scale = |scale: usize| {
             let (sums, counts) = (&self.sums.gram[scale], &self.counts.use_by_count[scale]);
+            let mut rates_by_slot = vec![0.0; sums.column_count()];
             let mut rates_by_counts = 0.0;
-            let mut rates_by_gram = 0.0;
-            for (index, slot) in self.active_slots.iter().enumerate() {
-                let row = sums.row(*slot);
-                rates_by_counts += rates[index] * counts.get(*slot).copied().unwrap_or(0.0);
-                let Some((diagonal_entry, _)) = row.split_last() else { continue };
-                let off_diagonal: f64 = self.active_slots[..index]
-                    .iter()
-                    .zip(rates)
-                    .map(|(other_slot, rate)| {
-                        row.get(*other_slot).map_or(0.0, |entry| entry * rate)
-                    })
-                    .sum();
-                rates_by_gram +=
-                    rates[index] * (2.0 * off_diagonal + diagonal_entry * rates[index]);
+            for (rate, slot) in rates.iter().zip(self.active_slots) {
+                rates_by_counts += rate * counts.get(*slot).copied().unwrap_or(0.0);
+                rates_by_slot.get_mut(*slot).into_iter().for_each(|entry| *entry = *rate);
             }
+            let rates_by_gram = dot_product(&sums.multiply_vector(&rates_by_slot), &rates_by_slot);
             let count_squares = self.counts.count_squares[scale];
             (count_squares - 2.0 * rates_by_counts + rates_by_gram)
                 .max(1e-12 * count_squares + 1e-30)
@@ -350,29 +357,33 @@ impl<'a> RatePosterior<'a> {
     /// The normal equations: the sums of all scales, each divided by its residual variance.
     fn weigh_scales(&self, residual_variances: &[f64; SCALES]) -> NormalEquations {
         let n = self.active_slots.len();
-        let (mut gram, mut rhs) = (SymmetricMatrix::<f64>::zero(n), vec![0.0; n]);
-        for (scale, residual_variance) in residual_variances.iter().enumerate() {
-            let weight = 1.0 / residual_variance;
-            let is_informative = &self.is_informative[scale];
-            for index in (0..n).filter(|row_index| is_informative[*row_index]) {
-                let slot = self.active_slots[index];
-                let row = self.sums.gram[scale].row(slot);
-                let use_by_count =
-                    self.counts.use_by_count[scale].get(slot).copied().unwrap_or(0.0);
-                rhs[index] += weight * use_by_count;
-                if row.is_empty() {
-                    continue;
-                }
-                for ((entry, column_slot), column_is_informative) in
-                    gram.row_mut(index).iter_mut().zip(self.active_slots).zip(is_informative)
-                {
-                    if *column_is_informative {
-                        *entry += weight * row[*column_slot];
-                    }
+        let (mut gram, mut rhs) = (DenseMatrix::<f64>::zero(n, n), vec![0.0; n]);
+        let slot_count = self.active_slots.last().map_or(0, |last_slot| last_slot + 1);
+        // By scale and slot: the weight of its use, 0 if it says nothing.
+        let weights: [Vec<f64>; SCALES] = std::array::from_fn(|scale| {
+            let mut weight_by_slot = vec![0.0; slot_count];
+            let slots = self.active_slots.iter().zip(&self.is_informative[scale]);
+            let informative_slots = slots.filter(|(_, is_informative)| **is_informative);
+            let weight = residual_variances[scale].recip();
+            informative_slots.for_each(|(slot, _)| weight_by_slot[*slot] = weight);
+            weight_by_slot
+        });
+        let mut sums_by_slot = vec![0.0; slot_count];
+        for (index, slot) in self.active_slots.iter().enumerate() {
+            sums_by_slot.fill(0.0);
+            for (scale, weights) in weights.iter().enumerate().filter(|(_, all)| all[*slot] > 0.0) {
+                let use_by_count = self.counts.use_by_count[scale].get(*slot);
+                rhs[index] += weights[*slot] * use_by_count.copied().unwrap_or(0.0);
+                let entries = self.sums.gram[scale].row(*slot).iter().zip(weights);
+                for (sum, (entry, weight)) in sums_by_slot.iter_mut().zip(entries) {
+                    *sum += weight * entry;
                 }
             }
+            for (entry, column_slot) in gram.row_mut(index).iter_mut().zip(self.active_slots) {
+                *entry = sums_by_slot[*column_slot];
+            }
         }
-        let approximate_gram = SquareMatrix::from_lower(&gram);
+        let approximate_gram = gram.to_f32();
         NormalEquations { gram, approximate_gram, rhs }
     }
 
@@ -409,7 +420,7 @@ impl<'a> RatePosterior<'a> {
             }
         };
         let diagonal: Vec<f64> = (0..n)
-            .map(|i| equations.gram.row(i)[i] * rates[i] * rates[i] + diagonal_terms[i])
+            .map(|i| equations.gram.entry(i, i) * rates[i] * rates[i] + diagonal_terms[i])
             .collect();
         let rhs: Vec<f64> = gradient.iter().map(|component| -component).collect();
         conjugate_gradient(product, &diagonal, rhs, STEP_LIMITS)
@@ -417,7 +428,7 @@ impl<'a> RatePosterior<'a> {
 
     /// The covariance of an earlier solution, for the active slots. What was not known
     /// then has its prior variance.
-    fn reorder_covariance(&self, previous: &RateSolution) -> SymmetricMatrix<f32> {
+    fn reorder_covariance(&self, previous: &RateSolution) -> DenseMatrix<f32> {
         let is_unchanged = |slot: &&usize| !previous.renewed_slots.contains(slot);
         let previous_indexes = self.active_slots.iter().map(|slot| {
             Some(slot)
@@ -425,7 +436,8 @@ impl<'a> RatePosterior<'a> {
                 .and_then(|active_slot| previous.active_slots.binary_search(active_slot).ok())
         });
         let indexes_before: Vec<Option<usize>> = previous_indexes.collect();
-        let mut covariance = SymmetricMatrix::zero(self.active_slots.len());
+        let n = self.active_slots.len();
+        let mut covariance = DenseMatrix::zero(n, n);
         for (index, previous_index) in indexes_before.iter().enumerate() {
             let row = covariance.row_mut(index);
             let Some(known_index) = previous_index else {
@@ -471,7 +483,7 @@ impl<'a> RatePosterior<'a> {
     }
 
     /// The Gauss-Newton Hessian of minus the logarithm of the posterior.
-    fn hessian(&self, rates: &[f64], equations: &NormalEquations) -> SymmetricMatrix<f64> {
+    fn hessian(&self, rates: &[f64], equations: &NormalEquations) -> DenseMatrix<f64> {
         let mut hessian = equations.gram.clone();
         for (index, prior) in self.priors.iter().enumerate() {
             for (entry, rate) in hessian.row_mut(index).iter_mut().zip(rates) {
@@ -492,9 +504,9 @@ impl<'a> RatePosterior<'a> {
 /// The normal equations `gram x rates = rhs`, summed over the scales.
 #[derive(Debug, Default)]
 struct NormalEquations {
-    gram: SymmetricMatrix<f64>,
+    gram: DenseMatrix<f64>,
     /// The Gram matrix again, for products that need not be exact.
-    approximate_gram: SquareMatrix,
+    approximate_gram: DenseMatrix<f32>,
     rhs: Vec<f64>,
 }
 

@@ -51,19 +51,21 @@ struct Row {
 
 /// What the owners move in a tick. Two of them never pause, each on its own CPUs: time does not
 /// tell them apart. A device moves the rest.
-fn moved(tick: u64) -> [f64; 3] {
+fn moved(tick: u64, seed: u64) -> [f64; 3] {
     let level = if (tick / 250).is_multiple_of(2) { 6000.0 } else { 9000.0 };
-    [level + (tick * 7 % 13) as f64, 3000.0 - (tick * 5 % 11) as f64, 200.0]
+    let mut random = fastrand::Rng::with_seed((seed << 32) + tick);
+    [level + f64::from(random.u8(0..13)), 3000.0 - f64::from(random.u8(0..11)), 200.0]
 }
 
 /// The rows of a recording without the readings that are `lost`: of counter and tick. Counters that
 /// `failed` were not opened.
 fn rows(lag_ns: u64, lost: impl Fn(u32, u64) -> bool, failed: Option<u32>) -> Vec<Row> {
-    rows_of(1, lag_ns, lost, failed)
+    rows_of(0, 1, lag_ns, lost, failed)
 }
 
-/// The same on some threads.
+/// The same of what a seed draws, on some threads.
 fn rows_of(
+    seed: u64,
     threads: usize,
     lag_ns: u64,
     lost: impl Fn(u32, u64) -> bool,
@@ -93,7 +95,7 @@ fn rows_of(
     let mut counted = [0.0; 3];
     for tick in WINDOW..=WINDOW + TICKS {
         if tick > WINDOW {
-            let [one, other, device] = moved(tick);
+            let [one, other, device] = moved(tick, seed);
             counted = [counted[0] + one + other + device, counted[1] + one, counted[2] + other];
         }
         for (counter, count) in (0..).zip(counted) {
@@ -159,22 +161,34 @@ fn methods(rows: &[Row]) -> BTreeMap<u64, &str> {
     late.map(|row| (row.to, row.method.as_str())).collect()
 }
 
+/// The means of 8 seeds are judged: rows that do not wait give one third too much in a window in
+/// which the other owner's rate falls, and one of a few drawn windows says little.
 #[test]
 fn owners_that_never_pause_get_what_their_ports_counted() {
+    const SEEDS: u64 = 8;
     for lag_ns in [0, 1000 * MS] {
-        let rows = rows(lag_ns, |_, _| false, None);
-        let methods = methods(&rows);
-        assert_eq!(methods.len(), 10);
-        assert!(methods.values().all(|method| *method == "ports"), "{lag_ns}: {methods:?}");
-        for row in rows.iter().filter(|row| row.to > TICKS - 900) {
-            let Some(owner) = [10, 20].iter().position(|pid| row.pid == Some(*pid)) else {
-                continue;
-            };
-            let truth: f64 = (row.to - WINDOW + 1..=row.to).map(|tick| moved(tick)[owner]).sum();
-            // One twentieth is expected to be nobody's. Rows that do not wait are less right.
-            let right = if lag_ns > 0 { 0.92..0.98 } else { 0.5..1.2 };
-            assert!(right.contains(&(row.value / truth)), "{lag_ns}: {truth} {row:?}");
-            assert!((0.1..0.96).contains(&row.confidence), "{row:?}");
+        let mut ratios: [Vec<f64>; 2] = Default::default();
+        for seed in 0..SEEDS {
+            let rows = rows_of(seed, 1, lag_ns, |_, _| false, None);
+            let methods = methods(&rows);
+            assert_eq!(methods.len(), 10);
+            assert!(methods.values().all(|method| *method == "ports"), "{lag_ns}: {methods:?}");
+            for row in rows.iter().filter(|row| row.to > TICKS - 900) {
+                let Some(owner) = [10, 20].iter().position(|pid| row.pid == Some(*pid)) else {
+                    continue;
+                };
+                let ticks = row.to - WINDOW + 1..=row.to;
+                let truth: f64 = ticks.map(|tick| moved(tick, seed)[owner]).sum();
+                ratios[owner].push(row.value / truth);
+                assert!((0.1..0.96).contains(&row.confidence), "{row:?}");
+            }
+        }
+        // One twentieth is expected to be nobody's. Rows that do not wait are less right.
+        let right = if lag_ns > 0 { 0.92..0.98 } else { 0.5..1.2 };
+        for ratios_of_owner in ratios {
+            assert_eq!(ratios_of_owner.len() as u64, 10 * SEEDS);
+            let mean = ratios_of_owner.iter().sum::<f64>() / ratios_of_owner.len() as f64;
+            assert!(right.contains(&mean), "{lag_ns}: {mean} {ratios_of_owner:?}");
         }
     }
 }
@@ -182,7 +196,7 @@ fn owners_that_never_pause_get_what_their_ports_counted() {
 #[test]
 fn rows_do_not_depend_on_the_number_of_threads() {
     for lag_ns in [0, 1000 * MS] {
-        let rows = |threads| rows_of(threads, lag_ns, |_, _| false, None);
+        let rows = |threads| rows_of(0, threads, lag_ns, |_, _| false, None);
         assert!(rows(1) == rows(3), "{lag_ns}");
     }
 }

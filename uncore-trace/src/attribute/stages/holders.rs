@@ -33,9 +33,8 @@ use crate::attribute::cgroups::cgroup_of_owner;
 use crate::attribute::counter::TrackedCounter;
 use crate::attribute::method::Method;
 use crate::attribute::share::Share;
-use crate::attribute::span::WindowEnd;
 use crate::attribute::stage::{DivisionStage, StageSetup};
-use crate::attribute::waiting::WindowAdjustment;
+use crate::attribute::waiting::{WindowAdjustment, WindowState};
 use crate::discover::pci::PciAddress;
 use crate::drain::Comm;
 use crate::entries::{AccountGrowth, Accounted, DeviceHold, LogEntry, Owner};
@@ -254,10 +253,10 @@ impl DivisionStage for DeviceHolders {
         &mut self,
         _tick: u64,
         _tracks: &[TrackedCounter],
-        window_ends: &mut [WindowEnd],
+        states: &mut [WindowState],
     ) -> Option<Box<dyn WindowAdjustment>> {
         for held in &mut self.counters {
-            if let Some(WindowEnd::Read(span)) = window_ends.get_mut(held.counter_index) {
+            if let Some(WindowState::Undivided(span)) = states.get_mut(held.counter_index) {
                 span.add_adjustment(held.claims.take_counted());
             }
         }

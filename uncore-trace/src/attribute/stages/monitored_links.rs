@@ -44,9 +44,8 @@ use crate::attribute::memory_links::{MemoryLink, find_memory_links};
 use crate::attribute::method::Method;
 use crate::attribute::owner_names::OwnerNames;
 use crate::attribute::share::{Share, add_unattributed};
-use crate::attribute::span::WindowEnd;
 use crate::attribute::stage::{DivisionStage, StageSetup};
-use crate::attribute::waiting::WindowAdjustment;
+use crate::attribute::waiting::{WindowAdjustment, WindowState};
 use crate::entries::{ALL_SOCKETS, LogEntry, Monitored, MonitoredSum};
 use crate::schema::link::Direction;
 
@@ -128,15 +127,15 @@ impl DivisionStage for LinkMonitors {
         &mut self,
         tick: u64,
         tracks: &[TrackedCounter],
-        window_ends: &mut [WindowEnd],
+        states: &mut [WindowState],
     ) -> Option<Box<dyn WindowAdjustment>> {
         let mut bounded = BoundedCounters::default();
         for link in &mut self.links {
             let counts: Vec<Option<(u64, f64)>> = link
                 .members
                 .iter()
-                .map(|(counter_index, _)| match window_ends.get(*counter_index) {
-                    Some(WindowEnd::Read(span)) => Some((
+                .map(|(counter_index, _)| match states.get(*counter_index) {
+                    Some(WindowState::Undivided(span)) => Some((
                         span.begin_tick,
                         tracks.get(*counter_index)?.total_count(span).unwrap_or_default(),
                     )),
@@ -153,7 +152,7 @@ impl DivisionStage for LinkMonitors {
             if is_complete {
                 let counts: Vec<f64> =
                     counts.into_iter().flatten().map(|(_, count)| count).collect();
-                link.note_fractions(&counts, window_ends, &mut bounded);
+                link.note_fractions(&counts, states, &mut bounded);
             }
             link.begin_tick = tick;
             link.bytes.clear_bytes();
@@ -167,7 +166,7 @@ impl MonitoredLink {
     fn note_fractions(
         &mut self,
         counts: &[f64],
-        window_ends: &mut [WindowEnd],
+        states: &mut [WindowState],
         bounded: &mut BoundedCounters,
     ) {
         let total: f64 = counts.iter().sum();
@@ -190,7 +189,7 @@ impl MonitoredLink {
                 .zip(counts)
                 .filter(|((_, member_direction), _)| member_direction == direction);
             let direction_fraction = same_direction.map(|(_, count)| count).sum::<f64>() / total;
-            if let Some(WindowEnd::Read(span)) = window_ends.get_mut(*counter_index) {
+            if let Some(WindowState::Undivided(span)) = states.get_mut(*counter_index) {
                 let scaled = |measured: &MeasuredFraction| MeasuredFraction {
                     confidence: measured.confidence * direction_fraction,
                     ..measured.clone()

@@ -11,9 +11,8 @@ use crate::attribute::adjustment::{AdjustedWindow, ShareAdjustment};
 use crate::attribute::counter::TrackedCounter;
 use crate::attribute::method::Method;
 use crate::attribute::share::Share;
-use crate::attribute::span::WindowEnd;
 use crate::attribute::stage::{DivisionStage, StageSetup};
-use crate::attribute::waiting::WindowAdjustment;
+use crate::attribute::waiting::{WindowAdjustment, WindowState};
 use crate::plan::IoScope;
 
 /// The pool of each counter.
@@ -60,18 +59,18 @@ impl DivisionStage for CounterPools {
         &mut self,
         _tick: u64,
         tracks: &[TrackedCounter],
-        window_ends: &mut [WindowEnd],
+        states: &mut [WindowState],
     ) -> Option<Box<dyn WindowAdjustment>> {
         let mut sums: HashMap<(usize, u64), f64> = HashMap::new();
         let members = || self.first_indexes.iter().zip(tracks);
-        for ((pool, track), end) in members().zip(window_ends.iter()) {
-            if let (Some(pool_index), WindowEnd::Read(span)) = (pool, end) {
+        for ((pool, track), state) in members().zip(states.iter()) {
+            if let (Some(pool_index), WindowState::Undivided(span)) = (pool, state) {
                 let total = track.total_count(span).unwrap_or_default();
                 *sums.entry((*pool_index, span.begin_tick)).or_default() += total;
             }
         }
-        for ((pool, track), end) in members().zip(window_ends.iter_mut()) {
-            if let (Some(pool_index), WindowEnd::Read(span)) = (pool, end) {
+        for ((pool, track), state) in members().zip(states.iter_mut()) {
+            if let (Some(pool_index), WindowState::Undivided(span)) = (pool, state) {
                 let total = track.total_count(span).unwrap_or_default();
                 let sum = sums.get(&(*pool_index, span.begin_tick)).copied().unwrap_or_default();
                 if sum > 0.0 {

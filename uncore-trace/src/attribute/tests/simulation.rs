@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::split_mix::SplitMix;
-use crate::attribute::attribution::{Attribution, CountedWindow};
+use crate::attribute::attribution::{Attribution, DivisionInput};
 use crate::attribute::device_bytes::{BytePlacement, DeviceBytes, DeviceDirections};
 use crate::attribute::history::Histories;
 use crate::attribute::predictor::Predictor;
@@ -15,7 +15,7 @@ use crate::attribute::regression::Regression;
 use crate::attribute::residency::Residency;
 use crate::attribute::schedule::LearnSchedule;
 use crate::attribute::share::Share;
-use crate::attribute::traffic_source::{DeviceTraffic, TrafficSource};
+use crate::attribute::traffic_source::{DeviceTraffic, SourceUse, TickMisses, TrafficSource};
 use crate::attribute::witnessed::ByWitness;
 use crate::attribute::{Effort, Method};
 use crate::entries::Owner;
@@ -207,11 +207,13 @@ impl<M: Attribution> Lagged<M> {
     ) -> u64 {
         self.tick += 1;
         let near = |by_owner: &[(Owner, u64)]| {
-            let near = |&(owner, used)| (TrafficSource::from_cpus(owner, false), used);
+            let near =
+                |&(owner, used)| SourceUse::new(TrafficSource::from_cpus(owner, false), used);
             by_owner.iter().map(near).collect::<Vec<_>>()
         };
-        let misses_of_tick = near(misses.unwrap_or_default());
-        self.histories.push(self.tick, &near(times), &[], || (misses_of_tick, misses.is_some()));
+        let by_source = near(misses.unwrap_or_default());
+        let tick_misses = TickMisses { by_source, is_complete: misses.is_some() };
+        self.histories.push(self.tick, &near(times), || tick_misses);
         self.histories.add_device_bytes(self.tick, &std::mem::take(&mut self.device_bytes));
         self.method.observe_tick(self.tick, count, &self.histories);
         if !is_last && !self.schedule.is_learn_tick(self.tick) {
@@ -221,7 +223,7 @@ impl<M: Attribution> Lagged<M> {
         self.method.learn_ticks(&self.histories);
         self.histories
             .finish_review(|predictor| self.method.rate_profile(predictor).into_iter().collect());
-        if !is_last && !self.schedule.is_turn(0, self.tick) {
+        if !is_last && !self.schedule.is_solve_tick(0, self.tick) {
             return 0;
         }
         self.method.solve_rates(&self.histories);
@@ -229,10 +231,10 @@ impl<M: Attribution> Lagged<M> {
         if is_last { self.tick } else { self.schedule.last_divisible_tick(self.tick, columns) }
     }
 
-    fn divide_window(&mut self, window: &CountedWindow<'_>) -> (Method, Vec<Share>) {
+    fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         let divided = self
             .method
-            .divide_window(&CountedWindow { histories: Some(&self.histories), ..*window });
+            .divide_window(&DivisionInput { histories: Some(&self.histories), ..*window });
         self.method.divide_ticks(&self.histories, window.end_tick, window.end_tick);
         self.histories.forget_before(self.method.oldest_needed_tick().min(self.tick));
         divided
@@ -316,7 +318,7 @@ fn compare_window<M: Attribution>(
         ns.iter().enumerate().map(|(tenant, ns)| (Owner::Irq(tenant as u32), *ns)).collect();
     let len_ns = WINDOW as u64 * TICK_NS;
     time.push((Owner::Idle, mix.cpus as u64 * len_ns - ns.iter().sum::<u64>()));
-    let (_, shares) = method.divide_window(&CountedWindow {
+    let (_, shares) = method.divide_window(&DivisionInput {
         total,
         factor: 1.0,
         running: 1.0,
@@ -510,8 +512,8 @@ fn draw_device_bytes(
     (0..devices).map(device_bytes).collect()
 }
 
-const fn window_of(total: f64, time: &[(Owner, u64)], end_tick: u64) -> CountedWindow<'_> {
-    CountedWindow {
+const fn window_of(total: f64, time: &[(Owner, u64)], end_tick: u64) -> DivisionInput<'_> {
+    DivisionInput {
         total,
         factor: 1.0,
         running: 1.0,

@@ -13,8 +13,8 @@ use crate::text::printable;
 use crate::view::mark_list;
 use crate::view::marks::{RecordedMark, RecordedMarks};
 use crate::view::render::TextStyle;
+use crate::view::report_sums::ReportSums;
 use crate::view::span::SelectedTime;
-use crate::view::usage::Usage;
 
 /// Most marks that are printed before the tables.
 const MARKS: usize = 10;
@@ -23,7 +23,7 @@ const MARKS: usize = 10;
 pub(super) fn before_tables(
     args: &Args,
     recording: &Recording,
-    usage: &Usage,
+    usage: &ReportSums,
     style: TextStyle,
 ) -> Result<String> {
     let recorded = RecordedMarks::read_marks(recording)?;

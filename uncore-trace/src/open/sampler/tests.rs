@@ -110,10 +110,10 @@ impl FirstCpu {
     }
 
     fn is_busy(&self) -> bool {
-        let map = self.session.ebpf.map("SWEEPS").unwrap();
-        let sweeps: Array<_, [u64; size_of::<SamplerProgress>() / size_of::<u64>()]> =
+        let map = self.session.ebpf.map("PROGRESS").unwrap();
+        let progress: Array<_, [u64; size_of::<SamplerProgress>() / size_of::<u64>()]> =
             map.try_into().unwrap();
-        sweeps.get(&self.cpu, 0).unwrap()[BUSY] != 0
+        progress.get(&self.cpu, 0).unwrap()[BUSY] != 0
     }
 
     fn left_out(&self) -> u64 {

@@ -7,8 +7,8 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::super::incomplete::Incomplete;
+use super::super::report_sums::{GroupBy, ReportQuestion, sum_report};
 use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording};
-use super::super::usage::{GroupBy, UsageQuestion, usage};
 use super::super::{machine_output, render};
 use super::{CheckFinding, CheckOutcome, intact, verify_recording};
 use crate::schema::{ALL, TableDef, fabric, io, loss, metadata, readings};
@@ -476,12 +476,12 @@ proptest! {
                 prop_assert!(!text.contains('\n'), "{}", text);
             }
         }
-        if let Ok(usage) = usage(&recording, &UsageQuestion::grouped_by(GroupBy::Pid)) {
+        if let Ok(usage) = sum_report(&recording, &ReportQuestion::grouped_by(GroupBy::Pid)) {
             let incomplete = Incomplete::from_recording(&recording).unwrap_or_default();
             incomplete.as_ref().map(|incomplete| incomplete.summary_line(usage.start_ns));
-            render::draw_usage(&usage, render::TextStyle { ascii: false, width: Some(80) });
+            render::draw_report(&usage, render::TextStyle { ascii: false, width: Some(80) });
             machine_output::usage_as_json(&usage, incomplete.as_ref(), None).unwrap();
-            machine_output::usage_as_csv(&usage, incomplete.as_ref());
+            machine_output::report_as_csv(&usage, incomplete.as_ref());
         }
     }
 }

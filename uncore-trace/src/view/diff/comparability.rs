@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::super::links::limit;
-use super::super::usage::UsageEvent;
+use super::super::report_sums::ReportEvent;
 use super::side::SideUsage;
 use crate::schema::link::Direction;
 use crate::schema::metadata;
@@ -60,8 +60,8 @@ fn describe_fact(key: &str, value: Option<&str>) -> String {
 /// Whether both count in the same way, and notes on the counters, their filters and the peaks of a
 /// link.
 pub(super) fn compare_counters(
-    (before_side, event_before): (&SideUsage, Option<&UsageEvent>),
-    (after_side, event_after): (&SideUsage, Option<&UsageEvent>),
+    (before_side, event_before): (&SideUsage, Option<&ReportEvent>),
+    (after_side, event_after): (&SideUsage, Option<&ReportEvent>),
 ) -> (bool, Vec<String>) {
     let (counted_before, counted_after) = match (event_before, event_after) {
         (Some(counted_before), Some(counted_after)) => (counted_before, counted_after),
@@ -78,7 +78,7 @@ pub(super) fn compare_counters(
             counters_in_words(after_counters, before_counters)
         ));
     }
-    let peak_of_event = |compared_side: &SideUsage, event: &UsageEvent| {
+    let peak_of_event = |compared_side: &SideUsage, event: &ReportEvent| {
         let (link_index, direction) = event.link?;
         find_peak(compared_side, link_index, direction)
     };

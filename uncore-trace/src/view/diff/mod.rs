@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result};
 
 use super::links::{Links, limit};
-use super::usage::{GroupBy, ReportLine, UsageEvent};
+use super::report_sums::{GroupBy, ReportEvent, ReportLine};
 use crate::schema::link::Direction;
 use rate::{RateChange, SideRate};
 pub use side::{RequestedSpan, SpanFacts};
@@ -200,7 +200,7 @@ fn compare_subject(
 }
 
 /// The lines of an event, by owner and name.
-fn lines_by_owner(event: Option<&UsageEvent>) -> BTreeMap<(&str, &str), &ReportLine> {
+fn lines_by_owner(event: Option<&ReportEvent>) -> BTreeMap<(&str, &str), &ReportLine> {
     let lines = event.into_iter().flat_map(|event| &event.lines);
     lines.map(|line| ((line.owner.as_str(), line.key.as_str()), line)).collect()
 }

@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::usage::{GroupBy, UsageEvent, merge_lines_by_name};
+use super::super::report_sums::{GroupBy, ReportEvent, merge_lines_by_name};
 use super::side::name_without_id;
 
 /// Gives lines that are on one side only, and whose name is such a line on the other side too, the
 /// same key on both sides. Several of a name are summed.
 pub(super) fn pair_restarted(
     grouping: GroupBy,
-    before_events: &mut [UsageEvent],
-    after_events: &mut [UsageEvent],
+    before_events: &mut [ReportEvent],
+    after_events: &mut [ReportEvent],
 ) {
     let new_keys =
         map_restarted_keys(grouping, &collect_keys(before_events), &collect_keys(after_events));
@@ -23,7 +23,7 @@ pub(super) fn pair_restarted(
     merge_lines_by_name(after_events, new_key);
 }
 
-fn collect_keys(events: &[UsageEvent]) -> BTreeSet<String> {
+fn collect_keys(events: &[ReportEvent]) -> BTreeSet<String> {
     events.iter().flat_map(|event| &event.lines).map(|line| line.key.clone()).collect()
 }
 

@@ -8,10 +8,10 @@ use super::super::heat::Heat;
 use super::super::incomplete::Incomplete;
 use super::super::interval::Interval;
 use super::super::links::Links;
-use super::super::span::{SelectedTime, TimePoint};
-use super::super::usage::{
-    GroupBy, ReportLine, UsageEvent, UsageQuestion, merge_lines_by_name, usage,
+use super::super::report_sums::{
+    GroupBy, ReportEvent, ReportLine, ReportQuestion, merge_lines_by_name, sum_report,
 };
+use super::super::span::{SelectedTime, TimePoint};
 use super::rate::{MeanRate, SideRate};
 use super::variation::rate_variation;
 use crate::schema::{fabric, metadata};
@@ -64,7 +64,7 @@ pub(super) struct SideUsage {
     /// Metadata that identify the host and describe how the recording was made.
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) links: Links,
-    pub(super) events: Vec<UsageEvent>,
+    pub(super) events: Vec<ReportEvent>,
     /// Length of a step of the lines' values over time, seconds.
     step_s: f64,
 }
@@ -81,14 +81,14 @@ impl SideUsage {
         let links = Links::from_recording(request.recording)?;
         let wanted = summing.by_links.then_some(&links);
         let (begin_moment, end_moment) = (request.begin_moment.clone(), request.end_moment.clone());
-        let question = UsageQuestion {
+        let question = ReportQuestion {
             links: wanted,
             begin: begin_moment,
             end: end_moment,
             cgroup_depth,
-            ..UsageQuestion::grouped_by(grouping)
+            ..ReportQuestion::grouped_by(grouping)
         };
-        let mut usage = usage(request.recording, &question)?;
+        let mut usage = sum_report(request.recording, &question)?;
         if summing.by_name {
             merge_lines_by_name(&mut usage.events, |key| name_without_id(grouping, key).to_owned());
         }
@@ -106,12 +106,12 @@ impl SideUsage {
     }
 
     /// The sums of this event.
-    pub(super) fn find_event(&self, event_key: &(String, String)) -> Option<&UsageEvent> {
+    pub(super) fn find_event(&self, event_key: &(String, String)) -> Option<&ReportEvent> {
         self.events.iter().find(|event| (&event.name, &event.unit) == (&event_key.0, &event_key.1))
     }
 
     /// The rate of all owners; unknown if nothing was counted.
-    pub(super) fn total_rate(&self, event: Option<&UsageEvent>) -> SideRate {
+    pub(super) fn total_rate(&self, event: Option<&ReportEvent>) -> SideRate {
         let Some(event) = event else { return SideRate::Unknown };
         let mut heat = Heat::default();
         event.lines.iter().for_each(|line| heat.add_line(&line.heat));
@@ -122,7 +122,7 @@ impl SideUsage {
     /// The rate of one line.
     pub(super) fn line_rate(
         &self,
-        event: Option<&UsageEvent>,
+        event: Option<&ReportEvent>,
         line: Option<&ReportLine>,
     ) -> SideRate {
         match (event, line) {
@@ -137,7 +137,7 @@ impl SideUsage {
 
     fn compute_rate(
         &self,
-        event: &UsageEvent,
+        event: &ReportEvent,
         total: f64,
         total_interval: Option<Interval>,
         heat: &Heat,

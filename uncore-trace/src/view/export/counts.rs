@@ -19,7 +19,7 @@ use crate::tables::reader::{OpenTable, Recording};
 use crate::text::printable;
 use crate::view::key::{self, GroupBy};
 use crate::view::links::Links;
-use crate::view::usage::UsageQuestion;
+use crate::view::report_sums::ReportQuestion;
 
 /// A count: a direction of a link, or an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,7 +86,7 @@ impl TenantShare {
 #[derive(Debug)]
 pub(super) struct ExportNames {
     /// How tenants are grouped, if not by cgroup, and the columns that it needs.
-    tenant_grouping: Option<(UsageQuestion<'static>, Vec<&'static str>)>,
+    tenant_grouping: Option<(ReportQuestion<'static>, Vec<&'static str>)>,
     links: Links,
     counts: Interned<CountDescription>,
     tenants: Interned<ExportTenant>,
@@ -129,7 +129,7 @@ impl ExportNames {
 
     /// Groups the tenants as the lines of a report are.
     pub(super) fn group_tenants_by(mut self, grouping: GroupBy, recording: &Recording) -> Self {
-        let question = UsageQuestion::grouped_by(grouping);
+        let question = ReportQuestion::grouped_by(grouping);
         let columns = question.columns_to_read(recording);
         self.tenant_grouping = (grouping != GroupBy::Cgroup).then_some((question, columns));
         self

@@ -14,9 +14,9 @@ use anyhow::Result;
 use super::key::FabricColumns;
 use super::line_cache::LineCache;
 use super::links::{Links, PeakLimit, limit};
+use super::report_sums::ReportQuestion;
 use super::span::SelectedTime;
 use super::sums::{CountedTime, MomentBytes, Moments, Window};
-use super::usage::UsageQuestion;
 use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
 use crate::schema::link::Direction;
@@ -66,7 +66,7 @@ impl LinkHeadroom {
 pub fn headroom(
     recording: &Recording,
     links: &Links,
-    question: &UsageQuestion<'_>,
+    question: &ReportQuestion<'_>,
 ) -> Result<Vec<LinkHeadroom>> {
     if links.links.is_empty() {
         return Ok(Vec::new());
@@ -78,7 +78,7 @@ pub fn headroom(
     };
     let mut fill = LinkFilling::new(links);
     let mut known = LineCache::new();
-    let question = &UsageQuestion { links: Some(links), ..question.clone() };
+    let question = &ReportQuestion { links: Some(links), ..question.clone() };
     let read = question.columns_to_read(recording);
     for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {
         let batch = batch?;
@@ -251,7 +251,7 @@ pub(super) mod tests {
         let sample = SampleRecording::new(false, broken);
         let recording = sample.open();
         let links = Links::from_recording(&recording).unwrap();
-        let question = UsageQuestion::grouped_by(GroupBy::Cgroup);
+        let question = ReportQuestion::grouped_by(GroupBy::Cgroup);
         let headrooms = headroom(&recording, &links, &question).unwrap();
         (links, headrooms)
     }

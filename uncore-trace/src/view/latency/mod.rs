@@ -29,7 +29,7 @@ pub mod text;
 use anyhow::Result;
 
 use super::links::Links;
-use super::usage::UsageQuestion;
+use super::report_sums::ReportQuestion;
 use crate::schema::metric::PlannedMetric;
 use crate::tables::reader::Recording;
 use classes::{RateClasses, WindowSums, rate_class};
@@ -111,7 +111,7 @@ pub type Evaluate = fn(&[&PlannedMetric], &dyn Fn(u32) -> Option<f64>, f64) -> O
 pub fn latencies(
     recording: &Recording,
     links: &Links,
-    question: &UsageQuestion<'_>,
+    question: &ReportQuestion<'_>,
     evaluate: Evaluate,
 ) -> Result<Vec<LinkLatency>> {
     if !question.grouping.has_owner() || links.links.iter().all(|link| link.latencies.is_empty()) {

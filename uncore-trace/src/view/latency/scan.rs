@@ -8,9 +8,9 @@ use anyhow::Result;
 use super::super::key::FabricColumns;
 use super::super::line_cache::LineCache;
 use super::super::links::Links;
+use super::super::report_sums::ReportQuestion;
 use super::super::span::SelectedTime;
 use super::super::sums::{MomentBytes, MomentRate, Moments};
-use super::super::usage::UsageQuestion;
 use super::classes::{RateClasses, WindowSums};
 use super::{Evaluate, OpenLatency};
 use crate::schema::columns::nullable_value;
@@ -32,7 +32,7 @@ pub(super) struct LatencyScan<'a> {
 pub(super) fn scan_windows<'a>(
     recording: &Recording,
     links: &'a Links,
-    question: &UsageQuestion<'_>,
+    question: &ReportQuestion<'_>,
     evaluate: Evaluate,
 ) -> Result<LatencyScan<'a>> {
     let mut windows = LatencyWindows::new(links, evaluate);
@@ -42,7 +42,7 @@ pub(super) fn scan_windows<'a>(
         return Ok(windows.finish());
     };
     // A latency is computed from events that are no traffic.
-    let question = &UsageQuestion { links: Some(links), ..question.clone() };
+    let question = &ReportQuestion { links: Some(links), ..question.clone() };
     let mut known = LineCache::new();
     for batch in table
         .scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?

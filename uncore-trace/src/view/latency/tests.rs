@@ -83,11 +83,11 @@ const WAITS: Broken = Broken {
     ..INTACT
 };
 
-fn by_cgroup() -> UsageQuestion<'static> {
-    UsageQuestion::grouped_by(GroupBy::Cgroup)
+fn by_cgroup() -> ReportQuestion<'static> {
+    ReportQuestion::grouped_by(GroupBy::Cgroup)
 }
 
-fn latencies_of(broken: &Broken, question: &UsageQuestion<'_>) -> Vec<LinkLatency> {
+fn latencies_of(broken: &Broken, question: &ReportQuestion<'_>) -> Vec<LinkLatency> {
     let sample = SampleRecording::new(false, broken);
     let recording = sample.open();
     let links = Links::from_recording(&recording).unwrap();
@@ -176,7 +176,7 @@ fn alternates(row: &mut fabric::Row<'_>, number: usize, more: f64) -> bool {
 
 #[test]
 fn few_windows_or_equally_busy_others_give_no_split() {
-    let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
+    let short = ReportQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     let tenant = latencies_of(&WAITS, &short).remove(0).tenants.remove(0);
     assert_eq!((tenant.used.windows, tenant.split), (30, None));
     assert_near(tenant.used.value, pooled_latency(|number| number < 30).0);
@@ -226,7 +226,7 @@ fn windows_that_are_not_known_are_in_no_part() {
 #[test]
 fn without_a_latency_or_tenants_there_are_no_latencies() {
     assert_eq!(latencies_of(&INTACT, &by_cgroup()), []);
-    assert_eq!(latencies_of(&WAITS, &UsageQuestion { grouping: GroupBy::Pmu, ..by_cgroup() }), []);
+    assert_eq!(latencies_of(&WAITS, &ReportQuestion { grouping: GroupBy::Pmu, ..by_cgroup() }), []);
     assert_eq!(text::render_text(&[], GroupBy::Cgroup, None, TextStyle::default()), "");
     // No reads, so there is no latency.
     let idle = Broken {
@@ -262,7 +262,7 @@ fn the_text_of_latencies_fits_and_claims_no_cause() {
         Some(1),
         TextStyle::default(),
     ));
-    let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
+    let short = ReportQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     shown.push(text::render_text(
         &latencies_of(&WAITS, &short),
         GroupBy::Cgroup,
@@ -274,7 +274,7 @@ fn the_text_of_latencies_fits_and_claims_no_cause() {
 
 #[test]
 fn json_lines_have_the_overall_line_first_and_null_for_unknown() {
-    let short = UsageQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
+    let short = ReportQuestion { end: Some("300ms".parse().unwrap()), ..by_cgroup() };
     for (question, is_known) in [(by_cgroup(), true), (short, false)] {
         let text = json::write_json_lines(&latencies_of(&WAITS, &question), GroupBy::Cgroup, true)
             .unwrap();

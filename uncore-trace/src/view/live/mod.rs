@@ -21,7 +21,7 @@ pub use self::owners::OWNERS;
 use self::owners::OwnerTable;
 use super::key::{FabricColumns, GroupBy};
 use super::links::Links;
-use super::usage::UsageQuestion;
+use super::report_sums::ReportQuestion;
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::link::Direction;
 use crate::tables::reader::Recording;
@@ -170,7 +170,7 @@ impl LiveFrames {
     ///
     /// The batch lacks columns of the table.
     pub fn add_fabric(&mut self, batch: &RecordBatch) -> Result<bool> {
-        let questions = GROUPINGS.map(UsageQuestion::grouped_by);
+        let questions = GROUPINGS.map(ReportQuestion::grouped_by);
         let grouped_columns: Result<Vec<FabricColumns<'_>>> =
             questions.iter().map(|question| FabricColumns::new(batch, question)).collect();
         let columns_by_grouping = grouped_columns?;

@@ -5,7 +5,7 @@ use std::io;
 use super::super::headroom::LinkHeadroom;
 use super::super::html::json::Json;
 use super::super::links::{Links, PeakLimit, limit};
-use super::super::usage::ReportLine;
+use super::super::report_sums::ReportLine;
 use super::grid::PageGrid;
 use super::notices::{LossSpan, PageNotices};
 use super::series::{AllSeries, AreaSeries, PlotSeries};

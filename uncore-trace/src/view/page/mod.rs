@@ -37,9 +37,9 @@ use super::answer::answer;
 use super::headroom::headroom;
 use super::incomplete::Incomplete;
 use super::links::Links;
+use super::report_sums::ReportQuestion;
 use super::span::SelectedTime;
 use super::tenants::common_grouping;
-use super::usage::UsageQuestion;
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;
 use crate::text::printable;
@@ -58,7 +58,7 @@ const LEAST_POINTS: usize = 200;
 #[derive(Debug, Clone)]
 pub struct PageOptions<'a> {
     /// Grouping and time; `links` is ignored, because a page has links and other events.
-    pub question: UsageQuestion<'a>,
+    pub question: ReportQuestion<'a>,
     /// Number of tenants with areas in each plot.
     pub tenants: usize,
     /// The recording as the user typed it.
@@ -79,7 +79,7 @@ pub fn write_page(
     let pairs = table.metadata_pairs();
     let plan = PagePlan::from_metadata(pairs);
     let links = Links::from_metadata(pairs)?;
-    let UsageQuestion { begin: begin_moment, end: end_moment, cgroup_depth, .. } =
+    let ReportQuestion { begin: begin_moment, end: end_moment, cgroup_depth, .. } =
         options.question.clone();
     let is_limited = begin_moment.is_some() || end_moment.is_some();
     let Some(span) = SelectedTime::between_moments(
@@ -94,7 +94,7 @@ pub fn write_page(
     let (start_ns, mut events) =
         survey::plotted_events(recording, plan.as_ref(), &links, &options.question)?;
     let grouping = common_grouping(&options.question, &events);
-    let question = UsageQuestion { grouping, is_chosen: true, ..options.question.clone() };
+    let question = ReportQuestion { grouping, is_chosen: true, ..options.question.clone() };
     let ways = headroom(recording, &links, &question)?;
     let answer = answer(&events, &links, &ways);
     // A tenant has one colour in all plots, so all of them have one grouping.

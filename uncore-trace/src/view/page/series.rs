@@ -14,9 +14,9 @@ use anyhow::Result;
 
 use super::super::key::{FabricColumns, QuickKey};
 use super::super::links::Links;
+use super::super::report_sums::ReportQuestion;
 use super::super::span::SelectedTime;
 use super::super::sums::{MomentRate, ShareSum, TimeSteps as _};
-use super::super::usage::UsageQuestion;
 use super::grid::PageGrid;
 use super::survey::{PagePlot, PageSurvey};
 use super::total::{ExtremeRates, PlotTotal};
@@ -116,12 +116,12 @@ struct AreaSlot {
 pub(super) fn fill_series(
     recording: &Recording,
     (survey, links): (&PageSurvey, &Links),
-    question: &UsageQuestion<'_>,
+    question: &ReportQuestion<'_>,
     (span, grid): (&SelectedTime, PageGrid),
 ) -> Result<AllSeries> {
     let mut filling = SeriesFilling::new(survey, links, grid);
     let table = recording.open_table(&fabric::TABLE)?;
-    let question = &UsageQuestion { links: None, ..question.clone() };
+    let question = &ReportQuestion { links: None, ..question.clone() };
     let read = question.columns_to_read(recording);
     for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {
         let batch = batch?;

@@ -9,8 +9,8 @@ use anyhow::Result;
 
 use super::super::key::GroupBy;
 use super::super::links::Links;
-use super::super::tenants::usage_of_tenants;
-use super::super::usage::{ReportLine, UsageEvent, UsageQuestion, keep_top_lines};
+use super::super::report_sums::{ReportEvent, ReportLine, ReportQuestion, keep_top_lines};
+use super::super::tenants::sum_report_of_tenants;
 use super::planned::PagePlan;
 use crate::schema::owner;
 use crate::tables::reader::Recording;
@@ -69,7 +69,7 @@ impl PageTenant {
 /// An event with its largest lines, and the tenant of each.
 #[derive(Debug)]
 struct EventWithTenants {
-    event: UsageEvent,
+    event: ReportEvent,
     tenants: Vec<PageTenant>,
     /// Whether the last line is a sum of small ones.
     has_others_line: bool,
@@ -77,7 +77,7 @@ struct EventWithTenants {
 
 impl EventWithTenants {
     /// Keeps the `count` largest lines of tasks, and all lines of other owners.
-    fn new(event: UsageEvent, grouping: GroupBy, count: usize) -> Self {
+    fn new(event: ReportEvent, grouping: GroupBy, count: usize) -> Self {
         let is_task = |line: &&ReportLine| line.owner == owner::TASK || line.owner.is_empty();
         let has_others_line = event.lines.iter().filter(is_task).count() > count;
         let mut events = [event];
@@ -96,7 +96,7 @@ impl EventWithTenants {
 #[derive(Debug)]
 pub(super) struct PagePlot {
     /// Sums of the link or event, with the largest lines and one for all others.
-    pub event: UsageEvent,
+    pub event: ReportEvent,
     /// The tenants of its areas, as indices in [`PageSurvey::tenants`], ascending.
     pub areas: Vec<usize>,
     /// The tenant of each line of the event.
@@ -154,7 +154,7 @@ impl PageSurvey {
     /// Of the lines of tasks, the `count` largest of each plot are kept.
     pub(super) fn new(
         start_ns: i64,
-        events: Vec<UsageEvent>,
+        events: Vec<ReportEvent>,
         grouping: GroupBy,
         count: usize,
     ) -> Self {
@@ -177,12 +177,14 @@ pub(super) fn plotted_events(
     recording: &Recording,
     plan: Option<&PagePlan>,
     links: &Links,
-    question: &UsageQuestion<'_>,
-) -> Result<(i64, Vec<UsageEvent>)> {
+    question: &ReportQuestion<'_>,
+) -> Result<(i64, Vec<ReportEvent>)> {
     let (mut start_ns, mut events) = (0, Vec::new());
     if !links.links.is_empty() {
-        let sums =
-            usage_of_tenants(recording, &UsageQuestion { links: Some(links), ..question.clone() })?;
+        let sums = sum_report_of_tenants(
+            recording,
+            &ReportQuestion { links: Some(links), ..question.clone() },
+        )?;
         (start_ns, events) = (sums.start_ns, sums.events);
     }
     let names = |plan: &PagePlan| {
@@ -190,11 +192,13 @@ pub(super) fn plotted_events(
     };
     let apart: Option<BTreeSet<String>> = plan.map(names);
     if apart.as_ref().is_none_or(|apart| !apart.is_empty()) {
-        let sums = usage_of_tenants(recording, &UsageQuestion { links: None, ..question.clone() })?;
+        let sums =
+            sum_report_of_tenants(recording, &ReportQuestion { links: None, ..question.clone() })?;
         start_ns = sums.start_ns;
         // The filter of an event is in brackets after its name.
-        let name = |event: &UsageEvent| event.name.split('[').next().unwrap_or_default().to_owned();
-        let wanted = |event: &UsageEvent| {
+        let name =
+            |event: &ReportEvent| event.name.split('[').next().unwrap_or_default().to_owned();
+        let wanted = |event: &ReportEvent| {
             apart.as_ref().is_none_or(|apart_names| apart_names.contains(&name(event)))
         };
         events.extend(sums.events.into_iter().filter(wanted));

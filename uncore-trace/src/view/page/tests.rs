@@ -14,7 +14,7 @@ use crate::schema::metadata;
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)>\u{2028}\u{1b}[2J\u{202e}'\"&amp;";
 
 /// The page of a recording.
-fn page(recording: &Recording, question: UsageQuestion<'_>, tenants: usize) -> String {
+fn page(recording: &Recording, question: ReportQuestion<'_>, tenants: usize) -> String {
     let mut out = Vec::new();
     write_page(recording, &PageOptions { question, tenants, path: "run.parquet" }, &mut out)
         .unwrap();
@@ -29,7 +29,11 @@ fn data(page: &str) -> Value {
 }
 
 fn page_data(broken: &Broken, by: GroupBy) -> Value {
-    data(&page(&SampleRecording::new(false, broken).open(), UsageQuestion::grouped_by(by), TENANTS))
+    data(&page(
+        &SampleRecording::new(false, broken).open(),
+        ReportQuestion::grouped_by(by),
+        TENANTS,
+    ))
 }
 
 /// A column with its runs expanded.
@@ -125,7 +129,7 @@ fn few_buckets_keep_the_sum_and_the_highest_window() {
     let recording = sample.open();
     let table = recording.open_table(&fabric::TABLE).unwrap();
     let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
-    let question = UsageQuestion::grouped_by(GroupBy::Cgroup);
+    let question = ReportQuestion::grouped_by(GroupBy::Cgroup);
     let links = Links::from_metadata(table.metadata_pairs()).unwrap();
     let survey = {
         let (start_ns, events) =
@@ -194,7 +198,7 @@ fn a_link_has_its_peak_and_its_answer() {
 #[test]
 fn the_smallest_tenants_are_one_area_and_nobody_stays() {
     let sample = SampleRecording::new(false, &INTACT);
-    let page = data(&page(&sample.open(), UsageQuestion::grouped_by(GroupBy::Pid), 1));
+    let page = data(&page(&sample.open(), ReportQuestion::grouped_by(GroupBy::Pid), 1));
     let tenants: Vec<&str> =
         page["tenants"].as_array().unwrap().iter().map(|it| it[0].as_str().unwrap()).collect();
     assert_eq!(tenants, ["train (100)", "(others)", "(idle)", "(irq)"]);
@@ -211,10 +215,10 @@ fn the_smallest_tenants_are_one_area_and_nobody_stays() {
 fn a_part_of_the_time_has_its_own_buckets() {
     let sample = SampleRecording::new(false, &PHASES);
     let at = |text: &str| Some(text.parse::<TimePoint>().unwrap());
-    let question = UsageQuestion {
+    let question = ReportQuestion {
         begin: at("2s"),
         end: at("2.5s"),
-        ..UsageQuestion::grouped_by(GroupBy::Cgroup)
+        ..ReportQuestion::grouped_by(GroupBy::Cgroup)
     };
     let data = data(&page(&sample.open(), question, TENANTS));
     assert_eq!((&data["time"]["begin"], &data["time"]["end"]), (&2.0.into(), &2.5.into()));
@@ -249,13 +253,13 @@ fn hostile_names_are_data() {
     let sample = SampleRecording::new(false, &hostile);
     let clean = page(
         &SampleRecording::new(false, &INTACT).open(),
-        UsageQuestion::grouped_by(GroupBy::Cgroup),
+        ReportQuestion::grouped_by(GroupBy::Cgroup),
         TENANTS,
     );
     for by in GroupBy::ALL {
         let mut out = Vec::new();
         let asked =
-            PageOptions { question: UsageQuestion::grouped_by(by), tenants: 30, path: HOSTILE };
+            PageOptions { question: ReportQuestion::grouped_by(by), tenants: 30, path: HOSTILE };
         write_page(&sample.open(), &asked, &mut out).unwrap();
         let page = String::from_utf8(out).unwrap();
         for sign in ["</script", "<img", "<!--", "<"] {
@@ -287,7 +291,7 @@ fn names_losses_and_cpus_of_a_dataset_are_marked() {
         ..PHASES
     };
     let sample = SampleRecording::new(true, &lossy);
-    let data = data(&page(&sample.open(), UsageQuestion::grouped_by(GroupBy::Cgroup), TENANTS));
+    let data = data(&page(&sample.open(), ReportQuestion::grouped_by(GroupBy::Cgroup), TENANTS));
     let expected = serde_json::json!([{"words": "7 gaps in the records of a CPU", "from": 1.0, "to": 1.5,
         "detail": "CPU 1, so it was"}]);
     assert_eq!(data["losses"], expected);

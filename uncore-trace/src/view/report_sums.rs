@@ -33,7 +33,7 @@ mod from_sums;
 
 /// What is asked of the table `fabric`.
 #[derive(Debug, Clone)]
-pub struct UsageQuestion<'a> {
+pub struct ReportQuestion<'a> {
     /// Grouping of lines.
     pub grouping: GroupBy,
     /// Whether the user chose it: see [`super::tenants`].
@@ -50,7 +50,7 @@ pub struct UsageQuestion<'a> {
     pub selected: ReportSelection,
 }
 
-impl UsageQuestion<'_> {
+impl ReportQuestion<'_> {
     /// All events of a recording, grouped by `grouping`.
     pub fn grouped_by(grouping: GroupBy) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl UsageQuestion<'_> {
 
 /// Sums of the rows of `fabric`, by event and line.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Usage {
+pub struct ReportSums {
     /// Grouping of lines.
     pub grouping: GroupBy,
     /// Whether the user chose the grouping: see [`super::tenants`].
@@ -88,12 +88,12 @@ pub struct Usage {
     /// Length of a step of the lines' values over time, ns.
     pub step_ns: f64,
     /// The events or links.
-    pub events: Vec<UsageEvent>,
+    pub events: Vec<ReportEvent>,
 }
 
 /// An event over all its PMU instances, or one direction of a link.
 #[derive(Debug, Clone, PartialEq)]
-pub struct UsageEvent {
+pub struct ReportEvent {
     /// Name, with the filter in brackets if there is one; for a link with the direction.
     pub name: String,
     /// Index of the link, and the direction; `None` for an event.
@@ -120,7 +120,7 @@ pub struct UsageEvent {
     rate: MomentRate,
 }
 
-impl UsageEvent {
+impl ReportEvent {
     /// Known time, seconds.
     pub fn known_s(&self) -> f64 {
         self.time.whole.known_ns() / 1e9
@@ -187,22 +187,22 @@ impl SmallProcesses {
 /// # Errors
 ///
 /// The recording cannot be read, or nothing was recorded in the selected time.
-pub fn usage(recording: &Recording, question: &UsageQuestion<'_>) -> Result<Usage> {
+pub fn sum_report(recording: &Recording, question: &ReportQuestion<'_>) -> Result<ReportSums> {
     sum_in_threads(recording, question, parallel::thread_count())
 }
 
 /// Sums the recording's fabric table in this number of threads.
 fn sum_in_threads(
     recording: &Recording,
-    question: &UsageQuestion<'_>,
+    question: &ReportQuestion<'_>,
     threads: usize,
-) -> Result<Usage> {
+) -> Result<ReportSums> {
     let table = recording.open_table(&fabric::TABLE)?;
     let (grouping, is_chosen) = (question.grouping, question.is_chosen);
     let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
     let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
         let (span, step_ns, events) = (TimeSpan::default(), 0.0, Vec::new());
-        return Ok(Usage { grouping, is_chosen, start_ns: 0, span, step_ns, events });
+        return Ok(ReportSums { grouping, is_chosen, start_ns: 0, span, step_ns, events });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
     let columns = question.columns_to_read(recording);
@@ -220,7 +220,7 @@ fn sum_in_threads(
             }
             Ok(sums.finish_events())
         })?;
-        anyhow::Ok(events_by_thread.into_iter().flatten().collect::<Vec<UsageEvent>>())
+        anyhow::Ok(events_by_thread.into_iter().flatten().collect::<Vec<ReportEvent>>())
     };
     let mut events = sum_rows(&table, &columns, span.wanted.clone())?;
     events.sort_by(|a, b| (a.link, &a.name, &a.unit).cmp(&(b.link, &b.name, &b.unit)));
@@ -233,7 +233,7 @@ fn sum_in_threads(
     }
     let SelectedTime { start_ns, begin_ns, end_ns, .. } = span;
     let span = TimeSpan { begin_ns, end_ns };
-    Ok(Usage { grouping, is_chosen, start_ns, span, step_ns: scale.step_ns, events })
+    Ok(ReportSums { grouping, is_chosen, start_ns, span, step_ns: scale.step_ns, events })
 }
 
 /// Counters that are remembered; others take longer.
@@ -261,7 +261,7 @@ struct EventSummer {
     grouping: GroupBy,
     scale: Scale,
     wanted: RangeInclusive<i64>,
-    events: Vec<UsageEvent>,
+    events: Vec<ReportEvent>,
     index: HashMap<(String, String), usize>,
     lines: HashMap<(usize, String, String), usize>,
     /// Lines with rows in the current moment.
@@ -406,7 +406,7 @@ impl EventSummer {
         let name = columns.traffic_label(row);
         let unit = columns.row_unit(row).to_owned();
         let event = *self.index.entry((name.clone(), unit.clone())).or_insert_with(|| {
-            self.events.push(UsageEvent {
+            self.events.push(ReportEvent {
                 name,
                 link: columns.row_link(row),
                 unit,
@@ -450,7 +450,7 @@ impl EventSummer {
         (event, line, cause.unwrap_or_default())
     }
 
-    fn finish_events(mut self) -> Vec<UsageEvent> {
+    fn finish_events(mut self) -> Vec<ReportEvent> {
         self.end_moment();
         for event in &mut self.events {
             event.lines.iter_mut().for_each(|line| line.peak = line.highest.rate);
@@ -510,7 +510,7 @@ impl ReportLine {
     ///
     /// Any tenant may have caused what is unattributed beyond what nobody is expected to move, so a
     /// tenant's upper end includes it.
-    pub fn value_interval(&self, event: &UsageEvent) -> Option<Interval> {
+    pub fn value_interval(&self, event: &ReportEvent) -> Option<Interval> {
         if self.is_divided {
             let interval = self.sum.interval_if_sure(event.total)?;
             let is_tenant = [owner::TASK, owner::OTHER_TASKS].contains(&self.owner.as_str());
@@ -535,7 +535,7 @@ impl ReportLine {
 
 /// Keeps the `max_tasks` largest lines of tasks of each event and sums the others in one line, so
 /// that the lines still sum to the total. Lines of other owners always stay.
-pub fn keep_top_lines(events: &mut [UsageEvent], max_tasks: usize) {
+pub fn keep_top_lines(events: &mut [ReportEvent], max_tasks: usize) {
     for event in events {
         let mut tasks = 0;
         let (kept, small_lines): (Vec<ReportLine>, Vec<ReportLine>) =
@@ -557,7 +557,7 @@ pub fn keep_top_lines(events: &mut [UsageEvent], max_tasks: usize) {
 }
 
 /// Merges the lines of an owner with equal names; `name` makes the name from the key.
-pub(super) fn merge_lines_by_name(events: &mut [UsageEvent], name: impl Fn(&str) -> String) {
+pub(super) fn merge_lines_by_name(events: &mut [ReportEvent], name: impl Fn(&str) -> String) {
     for event in events {
         let mut united: BTreeMap<(String, String), ReportLine> = BTreeMap::new();
         for mut line in event.lines.drain(..) {

@@ -7,7 +7,7 @@ use super::*;
 use crate::schema::{SCHEMA_VERSION, metadata};
 use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
-fn sums(usage: &Usage) -> Vec<f64> {
+fn sums(usage: &ReportSums) -> Vec<f64> {
     usage.events.iter().map(|event| event.lines.iter().map(|line| line.sum.value).sum()).collect()
 }
 
@@ -16,12 +16,12 @@ fn spans_that_meet_divide_the_recording() {
     let sample = SampleRecording::new(false, &INTACT);
     let page_faults_between = |from: Option<&str>, to: Option<&str>| {
         let moment = |text: Option<&str>| text.map(|text| text.parse().unwrap());
-        let question = UsageQuestion {
+        let question = ReportQuestion {
             begin: moment(from),
             end: moment(to),
-            ..UsageQuestion::grouped_by(GroupBy::Pid)
+            ..ReportQuestion::grouped_by(GroupBy::Pid)
         };
-        sums(&usage(&sample.open(), &question).unwrap())
+        sums(&sum_report(&sample.open(), &question).unwrap())
     };
     let whole_sums = page_faults_between(None, None);
     assert_eq!(whole_sums[1].to_bits(), (WINDOWS as f64 * 640_000.0).to_bits());
@@ -51,7 +51,7 @@ fn any_number_of_threads_has_the_same_sums() {
     for sample in [SampleRecording::new(false, &INTACT), SampleRecording::new(false, &broken)] {
         for by in GroupBy::ALL {
             let sums_with = |threads| {
-                sum_in_threads(&sample.open(), &UsageQuestion::grouped_by(by), threads).unwrap()
+                sum_in_threads(&sample.open(), &ReportQuestion::grouped_by(by), threads).unwrap()
             };
             let with_one_thread = sums_with(1);
             assert!(with_one_thread.events.len() > 1, "{by:?}");
@@ -74,7 +74,8 @@ fn the_peak_is_that_of_the_best_window() {
         ..INTACT
     };
     let sample = SampleRecording::new(false, &broken);
-    let usage = usage(&sample.open(), &UsageQuestion::grouped_by(GroupBy::Container)).unwrap();
+    let usage =
+        sum_report(&sample.open(), &ReportQuestion::grouped_by(GroupBy::Container)).unwrap();
     let line = &usage.events[1].lines[0];
     assert_eq!((line.key.as_str(), line.owner.as_str()), ("web@3f4e5d6c7b8a", "task"));
     assert_eq!(line.peak, Some(640_000.0 * (0.5 + 3.0 * 0.25) * 100.0));
@@ -87,7 +88,7 @@ fn intervals(
     by: GroupBy,
     most: usize,
 ) -> Vec<(String, Option<(f64, f64)>)> {
-    let mut usage = usage(&sample.open(), &UsageQuestion::grouped_by(by)).unwrap();
+    let mut usage = sum_report(&sample.open(), &ReportQuestion::grouped_by(by)).unwrap();
     keep_top_lines(&mut usage.events, most);
     let event = &usage.events[1];
     let part = |part: f64| (part * 1000.0).round() / 1000.0;
@@ -185,11 +186,11 @@ fn cgroups_hold_all_below_them() {
     };
     let sample = SampleRecording::new(false, &broken);
     let tasks = |depth| -> Vec<(String, f64)> {
-        let question = UsageQuestion {
+        let question = ReportQuestion {
             cgroup_depth: Some(depth),
-            ..UsageQuestion::grouped_by(GroupBy::Cgroup)
+            ..ReportQuestion::grouped_by(GroupBy::Cgroup)
         };
-        let lines = usage(&sample.open(), &question).unwrap().events.remove(1).lines;
+        let lines = sum_report(&sample.open(), &question).unwrap().events.remove(1).lines;
         let tasks = lines.into_iter().filter(|line| line.owner == "task");
         tasks.map(|line| (line.key, line.sum.value / (WINDOWS as f64 * 640_000.0))).collect()
     };
@@ -283,8 +284,8 @@ proptest! {
         let total: f64 = inside().filter_map(|row| row.5).sum();
         for by in GroupBy::ALL {
             let after = Some(TimePoint::Wall(US * from));
-            let question = UsageQuestion { begin: after, cgroup_depth: depth, ..UsageQuestion::grouped_by(by) };
-            let Ok(mut usage) = usage(&recording, &question) else {
+            let question = ReportQuestion { begin: after, cgroup_depth: depth, ..ReportQuestion::grouped_by(by) };
+            let Ok(mut usage) = sum_report(&recording, &question) else {
                 prop_assert_eq!(inside().count(), 0);
                 continue;
             };
@@ -317,7 +318,8 @@ fn rows_in_any_order_are_all_counted() {
     let dir = tempfile::tempdir().unwrap();
     let rows: Vec<Drawn> = (1..60).rev().map(|end| (end * 10, 0, 0, 0, 1, Some(1.0))).collect();
     let usage =
-        usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
+        sum_report(&recording(dir.path(), &rows), &ReportQuestion::grouped_by(GroupBy::Pid))
+            .unwrap();
     assert_eq!(usage.events[0].lines[0].sum.rows, 59);
 }
 
@@ -328,7 +330,8 @@ fn an_unknown_window_is_unknown_for_every_owner() {
     let mut rows: Vec<Drawn> = (1..=32).map(|end| (end, 0, 0, 0, 0, Some(1.0))).collect();
     rows[7] = (8, 0, 0, 5, 0, None);
     let usage =
-        usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
+        sum_report(&recording(dir.path(), &rows), &ReportQuestion::grouped_by(GroupBy::Pid))
+            .unwrap();
     let line = usage.events[0].lines.iter().find(|line| line.owner == "task").unwrap();
     let is_step_known: Vec<bool> = line.heat.step_values().map(|step| step.is_some()).collect();
     assert_eq!(is_step_known.iter().position(|known| !known), Some(7));
@@ -340,7 +343,8 @@ fn small_processes_of_a_window_are_counted() {
     let small = |end| (end, 0, 0, 0, 1, Some(1.0));
     let rows: [Drawn; 4] = [small(10), small(10), small(20), (20, 0, 0, 0, 0, Some(9.0))];
     let usage =
-        usage(&recording(dir.path(), &rows), &UsageQuestion::grouped_by(GroupBy::Pid)).unwrap();
+        sum_report(&recording(dir.path(), &rows), &ReportQuestion::grouped_by(GroupBy::Pid))
+            .unwrap();
     let lines = usage.events[0].lines.iter().map(|line| (&*line.key, line.most_small_processes()));
     let expected = [("(unknown processes)", 0), ("(small processes)", 6)];
     assert_eq!(lines.collect::<Vec<_>>(), expected);

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use super::heat::STEPS;
 use super::interval::Interval;
 use super::key::SMALL;
+use super::report_sums::{GroupBy, ReportEvent, ReportLine, ReportSums};
 use super::table_layout::{ReportColumnKind, TableColumn};
-use super::usage::{GroupBy, ReportLine, Usage, UsageEvent};
 use crate::terminal::cells;
 use crate::text::printable;
 use crate::units::{self, SharedUnit};
@@ -30,9 +30,9 @@ pub(super) struct TableShape {
 }
 
 /// The columns of an event's table.
-pub(super) fn usage_columns(
-    usage: &Usage,
-    event: &UsageEvent,
+pub(super) fn report_columns(
+    usage: &ReportSums,
+    event: &ReportEvent,
     ascii: bool,
     shape: TableShape,
 ) -> Vec<TableColumn> {
@@ -134,7 +134,7 @@ pub(super) fn usage_columns(
 
 /// The interval of each line, with aligned ends.
 fn interval_column(
-    event: &UsageEvent,
+    event: &ReportEvent,
     lines: &[&ReportLine],
     unit: &str,
     dash: &str,
@@ -184,7 +184,7 @@ fn or_dash(text: Option<String>) -> String {
 }
 
 /// A time as seconds after the begin of the recording.
-fn format_second(usage: &Usage, ns: Option<i64>) -> String {
+fn format_second(usage: &ReportSums, ns: Option<i64>) -> String {
     let elapsed_s = ns.map(|ns| ns.saturating_sub(usage.start_ns) as f64 / 1e9);
     or_dash(elapsed_s.map(|seconds| format!("{seconds:.3}")))
 }

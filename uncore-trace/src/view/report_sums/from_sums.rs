@@ -5,14 +5,14 @@
 
 use std::collections::HashMap;
 
-use super::{ReportLine, ShareSum, UsageEvent, merge_lines, sort_by_value};
+use super::{ReportEvent, ReportLine, ShareSum, merge_lines, sort_by_value};
 use crate::schema::owner;
 
 /// The largest part of a line that `fabric` may lack if its shape is that of `fabric`.
 const MISSING_FROM_SHAPE: f64 = 0.01;
 
 /// Gives the events of `fabric` the lines of `parts`: the sums of consecutive times.
-pub(super) fn replace_lines(events: &mut [UsageEvent], parts: Vec<Vec<UsageEvent>>) {
+pub(super) fn replace_lines(events: &mut [ReportEvent], parts: Vec<Vec<ReportEvent>>) {
     let mut lines_by_event: HashMap<(String, String), HashMap<(String, String), ReportLine>> =
         HashMap::new();
     for event in parts.into_iter().flatten() {

@@ -1,13 +1,13 @@
-//! What a counter does when it is its turn.
+//! What a counter does at a learning tick: it learns, and divides windows.
 
 use super::counter::TrackedCounter;
 use super::history::Histories;
 use super::owner_names::OwnerNames;
 use super::waiting::WindowState;
 
-/// The turn of a counter.
+/// The work of a counter at a learning tick.
 #[derive(Debug)]
-pub(super) struct CounterTurn<'a> {
+pub(super) struct LearningJob<'a> {
     /// The counter.
     pub track: &'a mut TrackedCounter,
     /// The use of the CPUs that it sees.
@@ -20,15 +20,15 @@ pub(super) struct CounterTurn<'a> {
     pub windows: Vec<(u64, &'a mut WindowState)>,
 }
 
-impl CounterTurn<'_> {
+impl LearningJob<'_> {
     /// Learns, divides the windows that are over, and of the next one the ticks up to `last_tick`.
-    pub(super) fn run_turn(&mut self, tick_ns: u64, names: &OwnerNames) {
+    pub(super) fn run_job(&mut self, tick_ns: u64, names: &OwnerNames) {
         let Self { track, histories, last_tick: divisible_tick, .. } = self;
         if self.learns {
             track.solve_rates(histories);
         }
         for (tick, state) in &mut self.windows {
-            let WindowState::Waits(span) = state else { continue };
+            let WindowState::Undivided(span) = state else { continue };
             let divided = track.divide_window(*tick, tick_ns, span, Some(histories), names);
             **state = if track.counter.role.is_divided() {
                 WindowState::Divided(divided)
