@@ -6,7 +6,7 @@
 use std::borrow::Borrow;
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
