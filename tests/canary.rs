@@ -16,6 +16,7 @@ use uncore_trace::tables::reader::Recording;
 
 use crate::agent::Agent;
 use crate::command::Answer;
+use crate::harness::disk::find_disk;
 use crate::harness::recorder::{Recorder, WORKLOAD};
 use crate::harness::{
     assert_checked, mounts, or_skip, root_or_skip, rows, run, run_ok, text, uncore_trace,
@@ -56,14 +57,12 @@ fn on_disk() -> Result<tempfile::TempDir, String> {
     let dir = tempfile::tempdir().unwrap();
     let plan = run_ok(["record", "-p", "io", "--dry-run", "--json"]);
     let plan: Value = serde_json::from_str(&plan).unwrap();
-    let output = Command::new("findmnt").args(["-no", "SOURCE", "-T"]).arg(dir.path()).output();
-    let source = text(&output.map_err(|error| error.to_string())?);
+    let disk = find_disk(dir.path())?;
+    let disk_name = disk.file_name().unwrap().to_str().unwrap();
     let links = plan["links"].as_array().unwrap();
-    let is_counted = links.iter().any(|link| {
-        let device = link["devices"].as_str().unwrap_or_default();
-        link["kind"] == "disk" && source.contains(&format!("/dev/{device}"))
-    });
-    if is_counted { Ok(dir) } else { Err(format!("no counter counts the disk {source}")) }
+    let is_counted =
+        links.iter().any(|link| link["kind"] == "disk" && link["devices"] == disk_name);
+    if is_counted { Ok(dir) } else { Err(format!("no counter counts the disk {disk_name}")) }
 }
 
 /// What `report --json` says of the canary.

@@ -6,6 +6,7 @@
 
 pub(crate) mod browser;
 pub(crate) mod cgroup;
+pub(crate) mod disk;
 pub(crate) mod load;
 pub(crate) mod made;
 pub(crate) mod mounts;

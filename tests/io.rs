@@ -6,12 +6,12 @@
 use std::borrow::Borrow;
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
 use crate::harness::cgroup::Cgroup;
+use crate::harness::disk::find_disk;
 use crate::harness::load::Load;
 use crate::harness::recorder::Recorder;
 use crate::harness::{
@@ -23,19 +23,6 @@ const OPTIONS: [&str; 5] = ["-p", "host", "--io", "--flush", "200ms"];
 
 /// Size of the file that is read and written.
 const FILE_BYTES: usize = 64 << 20;
-
-/// The disk that a file is on, by its folder in sysfs.
-fn disk(path: &Path) -> Result<PathBuf, String> {
-    let device = fs::metadata(path).unwrap().dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let link = format!("/sys/dev/block/{major}:{minor}");
-    let device_dir = fs::canonicalize(&link)
-        .map_err(|error| format!("{} is on no disk ({link}: {error})", path.display()))?;
-    if device_dir.join("partition").exists() {
-        return Ok(device_dir.parent().unwrap().to_owned());
-    }
-    Ok(device_dir)
-}
 
 /// Bytes read from and written to a disk since it exists: sectors of 512 bytes, fields 3 and 7 of
 /// its `stat` (Documentation/block/stat.rst, Linux 6.18).
@@ -136,7 +123,7 @@ fn bytes_of_a_disk_belong_to_the_requester() {
     need("fio");
     // Not the temporary directory, which may be in memory.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let disk = or_skip!(disk(dir.path()));
+    let disk = or_skip!(find_disk(dir.path()));
     let (tenant, burner_cgroup) = (or_skip!(Cgroup::new("fio")), or_skip!(Cgroup::new("burn")));
     prepare(dir.path());
     let run = dir.path().join("run/");
@@ -188,7 +175,7 @@ fn bytes_written_through_the_cache_belong_to_their_writer() {
     let _machine = root_or_skip!();
     need("fio");
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let disk = or_skip!(disk(dir.path()));
+    let disk = or_skip!(find_disk(dir.path()));
     let tenant = or_skip!(Cgroup::new("cache"));
     prepare(dir.path());
     let run = dir.path().join("run/");

@@ -44,6 +44,7 @@ impl Disk {
         let image = disk.dir.path().join("image");
         File::create(&image).unwrap().set_len(32 << 20).unwrap();
         fs::create_dir(disk.path()).unwrap();
+        need("mkfs.ext4");
         quietly("mkfs.ext4", &["-q".as_ref(), image.as_os_str()])?;
         let path = disk.path();
         quietly("mount", &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), path.as_os_str()])?;

@@ -6,6 +6,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::harness::load::Load;
 use crate::harness::{root_or_skip, rows, run, run_ok, text};
 use crate::wait::{wait_for, wait_or_explain};
@@ -57,6 +59,21 @@ impl Tmux {
         self.run(&["capture-pane", "-p"])
     }
 
+    /// Sends a signal to the program under test: the shell, which may be the child of another one,
+    /// has no other child.
+    fn signal(&self, signal: Signal) {
+        let mut pid = self.run(&["display-message", "-p", "#{pane_pid}"]);
+        let is_program = |pid: &str| {
+            let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+            exe == Path::new(crate::PROGRAM)
+        };
+        while !is_program(pid.trim()) {
+            let shell = pid.trim();
+            pid = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
+        }
+        kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), signal).unwrap();
+    }
+
     /// Waits for a screen with a property; returns it.
     fn wait(&self, awaited: &str, is_awaited: impl Fn(&str) -> bool) -> String {
         let look = || Some(self.picture()).filter(|picture| is_awaited(picture));
@@ -90,16 +107,6 @@ impl Drop for Tmux {
     fn drop(&mut self) {
         self.run(&["kill-server"]);
     }
-}
-
-fn pid_of_top() -> String {
-    let output = Command::new("pgrep").args(["-f", "uncore-trace top"]).output().unwrap();
-    let pids = String::from_utf8(output.stdout).unwrap();
-    let is_top = |pid: &&str| {
-        let exe = std::fs::read_link(Path::new("/proc").join(pid).join("exe"));
-        exe.is_ok_and(|exe| exe == Path::new(crate::PROGRAM))
-    };
-    pids.lines().find(is_top).unwrap().to_owned()
 }
 
 #[test]
@@ -137,7 +144,8 @@ fn keys_lead_from_the_picture_to_processes_and_a_recording() {
 #[test]
 fn the_terminal_is_given_back_whatever_ends_the_program() {
     let _machine = root_or_skip!();
-    for (columns, lines, end) in [(80, 24, "TERM"), (132, 50, "HUP"), (80, 24, "C-c")] {
+    let ends = [(80, 24, Some(Signal::TERM)), (132, 50, Some(Signal::HUP)), (80, 24, None)];
+    for (columns, lines, signal) in ends {
         let tmux = Tmux::new(columns, lines);
         tmux.top("-p host -d 200ms --ascii");
         let picture = tmux.wait_for("cpu-clock");
@@ -146,11 +154,9 @@ fn the_terminal_is_given_back_whatever_ends_the_program() {
         tmux.wait_for("60x12 needed, 50x8 here; q quits");
         tmux.run(&["resize-window", "-x", "100", "-y", "30"]);
         tmux.wait_for("CPUs");
-        if end == "C-c" {
-            tmux.keys(&["C-c"]);
-        } else {
-            let killed = Command::new("kill").args(["-s", end, &pid_of_top()]).status().unwrap();
-            assert!(killed.success());
+        match signal {
+            Some(signal) => tmux.signal(signal),
+            None => tmux.keys(&["C-c"]),
         }
         tmux.wait_for_shell();
     }
@@ -295,9 +301,7 @@ fn a_signal_ends_the_updates() {
         .unwrap();
     let mut updates = BufReader::new(top.stdout.take().unwrap()).lines();
     updates.next().unwrap().unwrap();
-    assert!(
-        Command::new("kill").args(["-s", "INT", &top.id().to_string()]).status().unwrap().success()
-    );
+    kill_process(Pid::from_child(&top), Signal::INT).unwrap();
     for line in updates {
         lines(&line.unwrap());
     }
@@ -331,6 +335,6 @@ fn a_recording_is_played_and_stays_at_its_end() {
     let help = tmux.wait_for("not known: a counter has no value");
     assert!(help.lines().all(|line| line.chars().count() <= 60 && !line.contains('…')), "{help}");
     tmux.keys(&["x"]);
-    assert!(Command::new("kill").args(["-s", "TERM", &pid_of_top()]).status().unwrap().success());
+    tmux.signal(Signal::TERM);
     tmux.wait_for_shell();
 }

@@ -109,6 +109,11 @@ const STEPS: &[SetupStep] = &[
         install: |apt| apt.install_packages(&["mount"]),
     },
     SetupStep {
+        name: "mkfs.ext4",
+        find_version: || version_by_v("mkfs.ext4"),
+        install: |apt| apt.install_packages(&["e2fsprogs"]),
+    },
+    SetupStep {
         name: "ip",
         find_version: || version_by_v("ip"),
         install: |apt| apt.install_packages(&["iproute2"]),
@@ -172,9 +177,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What a tool without `--version` prints with `-V`.
+/// The first line that a tool without `--version` prints with `-V`.
 fn version_by_v(tool: &str) -> Result<String> {
-    Ok(run_quietly(Command::new(tool).arg("-V"))?.trim().to_owned())
+    let text = run_quietly(Command::new(tool).arg("-V"))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 fn find_setcap() -> Result<String> {
