@@ -16,6 +16,20 @@ pub const SAMPLE_ON_IRQ: &str = "SAMPLE_ON_IRQ";
 pub const MIN_GAP_NS: &str = "MIN_GAP_NS";
 /// 1: some CPUs have counters that are read at every switch, see `state::Sampler::at_switch`.
 pub const AT_SWITCH: &str = "AT_SWITCH";
+/// 1: the kernel keeps the counts of all of these in memory, where they are watched: they are read
+/// only after one has changed, see `state::SamplerProgress::watched`.
+pub const WATCH_COUNTS: &str = "WATCH_COUNTS";
+/// Byte offset of `ptrs` in `struct bpf_array`.
+pub const ARRAY_ENTRIES: &str = "ARRAY_ENTRIES";
+/// Byte offset of `event` in `struct bpf_event_entry`.
+pub const ENTRY_EVENT: &str = "ENTRY_EVENT";
+/// Byte offset of `count` in `struct perf_event`.
+pub const EVENT_COUNT: &str = "EVENT_COUNT";
+/// Number of the type `struct perf_event`; 0: the kernel has no function `bpf_rdonly_cast`.
+pub const EVENT_TYPE: &str = "EVENT_TYPE";
+/// Number of a helper that does not exist. The loader replaces its calls by those of
+/// `bpf_rdonly_cast`, for which aya has no relocation.
+pub const CAST_CALL: u32 = 0x7fff_ca57;
 /// Byte offset of `pid` in `struct task_struct`, from the running kernel's BTF.
 pub const TASK_PID: &str = "TASK_PID";
 /// Byte offset of `kn` in `struct cgroup`.

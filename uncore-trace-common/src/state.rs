@@ -16,6 +16,10 @@ pub const IRQ_SLOTS: usize = 8;
 /// Different owners, devices and directions of I/O that a CPU combines before it flushes.
 pub const IO_SLOTS: usize = 8;
 
+/// Counters whose counts a CPU watches at switches, if the kernel keeps all of them in memory: as
+/// many as the catalog has events of that kind.
+pub const MAX_WATCHED: usize = 6;
+
 /// Bytes of a device's name: `DISK_NAME_LEN` (include/linux/blkdev.h); an interface's name is
 /// shorter (`IFNAMSIZ`, include/uapi/linux/if.h). Linux 6.1 to 7.2.
 pub const MAX_DEVICE: usize = 32;
@@ -283,6 +287,22 @@ pub struct SamplerProgress {
     /// The bits in which a value differs from that of the last sweep with the same trigger: 0 if no
     /// counter has counted since.
     pub changed_bits: u64,
+    /// Address of the perf event array in the kernel.
+    pub counters: u64,
+    /// The counters at `watched`: `first << 32 | at_switch` of their [`Sampler`]; 0: none.
+    pub watched_slots: u64,
+    /// The counters that are read at every switch, if all of them are the kernel's own.
+    pub watched: [WatchedCount; MAX_WATCHED],
+}
+
+/// A count that the kernel keeps in memory: whether it has changed is seen without a reading.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WatchedCount {
+    /// Address of the `struct perf_event`; 0: none.
+    pub event: u64,
+    /// Its value when the counter was last read.
+    pub count: u64,
 }
 
 /// The timer is not wanted.
@@ -326,6 +346,7 @@ const _: () = {
     assert!(size_of::<IrqTrack>() == size_of::<Irq>() + 8 * 4);
     assert!(size_of::<CpuState>() == size_of::<Run>() + 2 * size_of::<IrqTrack>());
     assert!(size_of::<Sampler>() == 36);
-    assert!(size_of::<SamplerProgress>() == 32);
+    assert!(size_of::<WatchedCount>() == 16);
+    assert!(size_of::<SamplerProgress>() == 48 + 16 * MAX_WATCHED);
     assert!(size_of::<Drops>() == 8 * (KINDS + 5));
 };

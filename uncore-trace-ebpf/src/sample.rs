@@ -1,18 +1,26 @@
 //! Reads all counters of this CPU in one sweep, with the times of its begin and end.
 //!
 //! Counters that are read at every switch are sent only if one of them has counted since the last
-//! switch. What the next sent reading has counted since then belongs to one task all the same: the
-//! tasks in between have no count.
+//! switch. If the kernel keeps the counts of all of them in memory, a switch looks at these counts,
+//! and reads the counters only after one has changed. What the next sent reading has counted since
+//! then belongs to one task all the same: the tasks in between have no count.
 
-use aya_ebpf::helpers::generated::bpf_perf_event_read_value;
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::{bpf_perf_event_read_value, bpf_probe_read_kernel};
+use uncore_trace_common::config::CAST_CALL;
 use uncore_trace_common::record::{
     CONTEXT_SOFTIRQ, CONTEXT_TASK, Header, KIND_SAMPLE, MAX_COUNTERS, READ_FAILED, Reading,
     SAMPLE_PREFIX, Sample, TRIGGER_SCHED, TRIGGER_TIMER,
 };
 use uncore_trace_common::state::{Sampler, SamplerProgress};
 
-use crate::globals::{MIN_GAP_NS, SAMPLE_ON_IRQ, SAMPLE_ON_SCHED};
+use crate::globals::{
+    ARRAY_ENTRIES, ENTRY_EVENT, EVENT_COUNT, EVENT_TYPE, MIN_GAP_NS, SAMPLE_ON_IRQ,
+    SAMPLE_ON_SCHED, WATCH_COUNTS,
+};
 use crate::helpers::{monotonic_ns, this_cpu};
+use crate::kernel::read_field;
 use crate::maps::{COUNTERS, CPUS, PROGRESS, SAMPLERS, SCRATCH};
 use crate::{emit, task, turn};
 
@@ -24,14 +32,32 @@ struct SweepCause {
     context: u32,
     /// Its interrupt or softirq vector.
     number: u32,
+    /// At a switch: how counts are looked at.
+    looks: Looks,
 }
 
-/// Reads the counters of this CPU, if it has any and the last reading is not too recent; at a
-/// switch, those that are read at every switch are always read. `context` and `number` are the
-/// context of the CPU until now.
+/// How a count in the kernel's memory is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Looks {
+    /// By a load, if the kernel has the function `bpf_rdonly_cast` (Linux 6.2 and later).
+    ByLoad,
+    /// By a helper that copies.
+    ByCopy,
+}
+
+/// Reads the counters of this CPU at an interrupt, if it has any and the last reading is not too
+/// recent. `context` and `number` are the context of the CPU until now.
 #[inline(always)]
 pub fn read_counters(trigger: u32, context: u32, number: u32) {
-    read_on(this_cpu(), SweepCause { trigger, context, number });
+    read_on(this_cpu(), SweepCause { trigger, context, number, looks: Looks::ByCopy });
+}
+
+/// As [`read_counters`] at a switch, where those that are read at every switch are always read, or
+/// looked at.
+#[inline(always)]
+pub fn read_at_switch(looks: Looks) {
+    let trigger = TRIGGER_SCHED;
+    read_on(this_cpu(), SweepCause { trigger, context: CONTEXT_TASK, number: 0, looks });
 }
 
 /// As [`read_counters`], with the number of this CPU.
@@ -54,6 +80,14 @@ fn read_on(cpu: u32, cause: SweepCause) {
     let reads_some = trigger == TRIGGER_SCHED && at_switch != 0;
     let mut reads_all = may_read_all(trigger, progress);
     if !reads_all && !reads_some {
+        return;
+    }
+    let watched_slots = (u64::from(first_slot) << 32) | u64::from(at_switch);
+    if trigger == TRIGGER_SCHED
+        && WATCH_COUNTS.load() != 0
+        && !reads_all
+        && !has_counted(progress, watched_slots, cause.looks)
+    {
         return;
     }
     let mut wanted = if reads_all { len } else { at_switch };
@@ -82,6 +116,9 @@ fn read_on(cpu: u32, cause: SweepCause) {
             wanted = at_switch;
         }
     }
+    if trigger == TRIGGER_TIMER && WATCH_COUNTS.load() != 0 {
+        find_events(progress, watched_slots);
+    }
     // SAFETY: a per-CPU value, and each trigger has its own.
     let sample = unsafe { &mut *sample };
     // Other counters may have had the same values.
@@ -90,6 +127,9 @@ fn read_on(cpu: u32, cause: SweepCause) {
         sample.begin = monotonic_ns();
     }
     let read = read_slots(first_slot, wanted, sample, &raw mut progress.changed_bits);
+    if WATCH_COUNTS.load() != 0 {
+        note_counts(progress, sample);
+    }
     if !reads_all {
         if progress.changed_bits == 0 {
             set_busy(progress, 0);
@@ -200,7 +240,8 @@ pub fn read_others() {
     let read = read_slots(first_slot, others_len, sample, &raw mut progress.changed_bits);
     sample.end = monotonic_ns();
     turn::note_read(turn, sample.begin);
-    let cause = SweepCause { trigger: TRIGGER_SCHED, context: CONTEXT_TASK, number: 0 };
+    let looks = Looks::ByCopy;
+    let cause = SweepCause { trigger: TRIGGER_SCHED, context: CONTEXT_TASK, number: 0, looks };
     send_sample(sample, progress, cpu, cause, first_slot, read);
     turn::release_turn(turn);
     set_busy(progress, 0);
@@ -222,7 +263,8 @@ pub fn read_on_timer(cpu: u32) {
             number = state.soft.number as u32;
         }
     }
-    read_on(cpu, SweepCause { trigger: TRIGGER_TIMER, context, number });
+    let looks = Looks::ByCopy;
+    read_on(cpu, SweepCause { trigger: TRIGGER_TIMER, context, number, looks });
 }
 
 /// Whether a program that was interrupted by this one is reading.
@@ -236,6 +278,84 @@ fn is_busy(progress: &SamplerProgress) -> bool {
 fn set_busy(progress: &mut SamplerProgress, busy: u64) {
     // SAFETY: a reference is writable. Volatile, so that it is set before and cleared after.
     unsafe { (&raw mut progress.busy).write_volatile(busy) };
+}
+
+/// Whether one of the counters that are read at every switch may have counted since they were last
+/// read. A look at its count takes a small part of the time of a reading.
+#[inline(always)]
+fn has_counted(progress: &SamplerProgress, slots: u64, looks: Looks) -> bool {
+    if progress.watched_slots != slots {
+        return true;
+    }
+    let mut index = 0;
+    for watched in &progress.watched {
+        if index >= slots as u32 {
+            break;
+        }
+        if look_at_count(watched.event, looks) != Some(watched.count) {
+            return true;
+        }
+        index += 1;
+    }
+    false
+}
+
+/// The count of a `struct perf_event`. It may be gone, and something else be there: any number then
+/// only leads to a reading.
+#[inline(always)]
+fn look_at_count(event: u64, looks: Looks) -> Option<u64> {
+    let offset = EVENT_COUNT.load();
+    if event == 0 || looks == Looks::ByCopy || EVENT_TYPE.load() == 0 {
+        // SAFETY: any bit pattern is a number.
+        return unsafe { read_field(event as *const u8, offset) }.ok();
+    }
+    // SAFETY: the loader replaces the call by that of `bpf_rdonly_cast`, which takes any address
+    // and the number of a type; the kernel checks each load from its result.
+    unsafe {
+        let cast: unsafe extern "C" fn(u64, u64) -> *const u8 =
+            core::mem::transmute(CAST_CALL as usize);
+        Some(cast(event, EVENT_TYPE.load()).add(offset as usize).cast::<u64>().read())
+    }
+}
+
+/// Finds the events whose counts are watched. The timer does it at each tick: if events are
+/// replaced, the addresses of old ones are used for less than a tick.
+#[inline(always)]
+fn find_events(progress: &mut SamplerProgress, slots: u64) {
+    // The verifier lets nobody add to the address of a map, but to any number that was stored.
+    let counters = &raw mut progress.counters;
+    // SAFETY: a field of a map value.
+    let counters = unsafe {
+        counters.write_volatile((&raw const COUNTERS) as u64);
+        counters.read_volatile()
+    };
+    let mut entry = counters + ARRAY_ENTRIES.load() + (slots >> 32) * size_of::<u64>() as u64;
+    let mut index = 0;
+    for watched in &mut progress.watched {
+        if index >= slots as u32 {
+            break;
+        }
+        let event = &raw mut watched.event;
+        // SAFETY: the helper writes a number into a field of a map value: 0 if there is nothing at
+        // the address. No branch, since the verifier would follow both ways.
+        unsafe {
+            let size = size_of::<u64>() as u32;
+            bpf_probe_read_kernel(event.cast(), size, entry as *const c_void);
+            let member = event.read_volatile() + ENTRY_EVENT.load();
+            bpf_probe_read_kernel(event.cast(), size, member as *const c_void);
+        }
+        entry += size_of::<u64>() as u64;
+        index += 1;
+    }
+    progress.watched_slots = slots;
+}
+
+/// Notes the counts that were read.
+#[inline(always)]
+fn note_counts(progress: &mut SamplerProgress, sample: &Sample) {
+    for (watched, reading) in progress.watched.iter_mut().zip(&sample.readings) {
+        watched.count = reading.value;
+    }
 }
 
 /// Reads `wanted` counters. `changed_bits` gets the bits in which a value differs from that of the last

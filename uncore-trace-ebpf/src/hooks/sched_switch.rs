@@ -4,19 +4,20 @@
 //! unsigned int prev_state), include/trace/events/sched.h, Linux 6.1 to 7.2.
 //!
 //! A kernel without its own BTF has no BTF tracepoints. There the loader attaches `raw_switch`,
-//! which reads the members with a helper.
+//! which reads the members with a helper. It does so too where the kernel does not compile BPF
+//! programs: such a kernel refuses the call of `bpf_rdonly_cast` in `sched_switch`.
 
 use aya_ebpf::macros::{btf_tracepoint, raw_tracepoint};
 use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
-use uncore_trace_common::record::{CONTEXT_TASK, TRIGGER_SCHED};
 
 use crate::globals::{AT_SWITCH, SAMPLE_ON_SCHED, TASK_PID};
 use crate::kernel::read_field;
+use crate::sample::Looks;
 use crate::{run, sample};
 
 #[btf_tracepoint(function = "sched_switch")]
 fn sched_switch(ctx: BtfTracePointContext) -> i32 {
-    sample_switch();
+    sample_switch(Looks::ByLoad);
     // SAFETY: trusted pointers to the two tasks; the verifier checks the loads, and the offset is
     // that of `pid` by the running kernel's BTF.
     let (tid, next_tid) = unsafe { (read_tid(ctx.arg(1)), read_tid(ctx.arg(2))) };
@@ -26,7 +27,7 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
 
 #[raw_tracepoint(tracepoint = "sched_switch")]
 fn raw_switch(ctx: RawTracePointContext) -> i32 {
-    sample_switch();
+    sample_switch(Looks::ByCopy);
     // SAFETY: checked reads of kernel memory.
     let tids = unsafe {
         (
@@ -41,9 +42,9 @@ fn raw_switch(ctx: RawTracePointContext) -> i32 {
 }
 
 #[inline(always)]
-fn sample_switch() {
+fn sample_switch(looks: Looks) {
     if SAMPLE_ON_SCHED.load() != 0 || AT_SWITCH.load() != 0 {
-        sample::read_counters(TRIGGER_SCHED, CONTEXT_TASK, 0);
+        sample::read_at_switch(looks);
     }
 }
 

@@ -35,6 +35,7 @@ const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_ENUM: u32 = 6;
 const KIND_TYPEDEF: u32 = 8;
+const KIND_FUNCTION: u32 = 12;
 
 /// Largest depth of nested anonymous structures; the kernel uses three.
 const MAX_DEPTH: u32 = 8;
@@ -163,6 +164,23 @@ impl KernelTypes {
     /// Whether the kernel has a tracepoint of this name. BTF has a function type for each.
     pub fn has_tracepoint(&self, name: &str) -> bool {
         self.types_named(&format!("btf_trace_{name}")).next().is_some()
+    }
+
+    /// Number of a structure.
+    pub(super) fn struct_number(&self, name: &str) -> Option<u32> {
+        self.type_number(KIND_STRUCT, name)
+    }
+
+    /// Number of a function.
+    pub(super) fn function_number(&self, name: &str) -> Option<u32> {
+        self.type_number(KIND_FUNCTION, name)
+    }
+
+    fn type_number(&self, type_kind: u32, name: &str) -> Option<u32> {
+        let (types, _) = btf_sections(&self.data)?;
+        let is_kind = |offset: &usize| kind_and_len(read_word(types, offset + 4)).0 == type_kind;
+        let offset = self.types_named(name).find(is_kind)? as u32;
+        Some(self.type_offsets.binary_search(&offset).ok()? as u32 + 1)
     }
 
     /// Offsets of the types with this name.
@@ -351,6 +369,7 @@ mod tests {
         }
         assert_eq!(types.member_offset("pair_t", "second").unwrap(), 4);
         assert_eq!(types.enumerator_value("op", "write").unwrap(), 7);
+        assert_eq!((types.struct_number("pair"), types.struct_number("op")), (Some(2), None));
         assert!(types.has_tracepoint("x") && !types.has_tracepoint("y"));
     }
 

@@ -248,6 +248,7 @@ mod tests {
     use aya::maps::{MapData, RingBuf};
 
     use super::super::counters::CounterArray;
+    use super::super::open_counter::SwitchReadings;
     use super::super::{SessionOptions, Timer, programs, rings};
     use super::*;
     use crate::discover::nodes::DeviceNumber;
@@ -325,7 +326,7 @@ sys.stdin.readline()
             let mut ebpf = programs::load_object(
                 &options,
                 possible,
-                false,
+                SwitchReadings::Nothing,
                 &counters,
                 &types,
                 btf_sources,

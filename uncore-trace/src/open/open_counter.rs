@@ -8,6 +8,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use uncore_trace_common::state::MAX_WATCHED;
+
 use super::barrier::{Call, barrier_to_call};
 use super::perf::{EventRequest, PerfEvent};
 use super::session::Unopened;
@@ -47,6 +49,32 @@ impl Layout {
     /// The place of the first counter that other CPUs read too.
     pub const fn first_shared(&self) -> usize {
         self.counters.len().saturating_sub(self.shared as usize)
+    }
+}
+
+/// What is read at every switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SwitchReadings {
+    /// No counter.
+    Nothing,
+    /// Counters of which the kernel keeps the counts in memory, so that these can be watched.
+    Watched,
+    /// Others too.
+    Unwatched,
+}
+
+impl SwitchReadings {
+    /// What is read of these counters, placed like this.
+    pub(super) fn of_counters(counters: &[OpenCounter], layouts: &BTreeMap<u32, Layout>) -> Self {
+        let mut read = counters.iter().filter(|counter| counter.at_switch).peekable();
+        let fits = |layout: &Layout| layout.at_switch as usize <= MAX_WATCHED;
+        if read.peek().is_none() {
+            Self::Nothing
+        } else if read.all(|counter| counter.request.is_in_memory()) && layouts.values().all(fits) {
+            Self::Watched
+        } else {
+            Self::Unwatched
+        }
     }
 }
 

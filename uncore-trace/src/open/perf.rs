@@ -8,7 +8,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use perf_event_open_sys::bindings::{
-    PERF_FLAG_FD_CLOEXEC, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
+    PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_FLAG_FD_CLOEXEC,
+    PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING, PERF_TYPE_SOFTWARE,
     perf_event_attr,
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
@@ -35,6 +36,17 @@ pub(super) struct EventRequest {
     pub exclude_guest: bool,
     /// Whether no other counter of the PMU may run while its group does. Only for a leader.
     pub exclusive: bool,
+}
+
+impl EventRequest {
+    /// Whether the kernel keeps the count in memory at all times: it adds to that of a software
+    /// event when something happens (`perf_swevent_event`), but computes clocks when they are read
+    /// (`cpu_clock_event_update`, kernel/events/core.c, Linux 7.2).
+    pub(super) fn is_in_memory(&self) -> bool {
+        let clocks = [PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK].map(u64::from);
+        let is_clock = clocks.contains(&self.config[0]);
+        self.attr_type == PERF_TYPE_SOFTWARE && !is_clock
+    }
 }
 
 impl PerfEvent {
@@ -128,5 +140,22 @@ impl PerfEvent {
 impl AsFd for PerfEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_and_counts_of_hardware_are_not_in_memory() {
+        let is_in_memory = |attr_type, config| {
+            let config = [config, 0, 0, 0, 0];
+            let (cpu, exclude_guest, exclusive) = (0, false, false);
+            EventRequest { attr_type, config, cpu, exclude_guest, exclusive }.is_in_memory()
+        };
+        // `PERF_TYPE_HARDWARE`, then software: clocks, page faults, emulation faults.
+        assert!(!is_in_memory(0, 2) && !is_in_memory(1, 0) && !is_in_memory(1, 1));
+        assert!(is_in_memory(1, 2) && is_in_memory(1, 8));
     }
 }

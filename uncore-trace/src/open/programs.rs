@@ -14,6 +14,7 @@ use uncore_trace_common::config;
 use super::barrier::{self, Call};
 use super::btf::KernelTypes;
 use super::counters::CounterArray;
+use super::open_counter::SwitchReadings;
 use super::options::SessionOptions;
 use super::{bpf_refusal, holders, io};
 use crate::discover::release::is_realtime;
@@ -26,7 +27,8 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/uncore-trace.bp
 /// for kernels without BTF.
 const SELDOM: [&str; 4] = ["others", "probe", RAW_SWITCH, "run_on_cpu"];
 
-/// Attached to `sched_switch` where the kernel has no BTF of its own, and so no BTF tracepoints.
+/// Attached to `sched_switch` where the kernel has no BTF of its own, and so no BTF tracepoints, or
+/// where it does not compile BPF programs, and so refuses calls of [`CAST`].
 const RAW_SWITCH: &str = "raw_switch";
 
 /// Programs at the begin and end of a softirq. With `PREEMPT_RT` softirqs run in threads and other
@@ -43,19 +45,30 @@ const OFFSETS: [(&str, (&str, &str)); 5] = [
     (config::ROOT_HIERARCHY, ("cgroup_root", "hierarchy_id")),
 ];
 
+/// The way from the perf event array to the count of a counter in memory, likewise.
+const WATCHED: [(&str, (&str, &str)); 3] = [
+    (config::ARRAY_ENTRIES, ("bpf_array", "ptrs")),
+    (config::ENTRY_EVENT, ("bpf_event_entry", "event")),
+    (config::EVENT_COUNT, ("perf_event", "count")),
+];
+
+/// The function of the kernel (Linux 6.2) whose result the programs can load from, whatever address
+/// it is given.
+const CAST: &str = "bpf_rdonly_cast";
+
 /// How the lines of the verifier's statistics begin (`print_verification_stats`,
 /// kernel/bpf/verifier.c, Linux 6.1 to 7.2).
 const STATISTICS: [&str; 4] =
     ["verification time ", "stack depth ", "insns processed ", "processed "];
 
 /// Loads the object and sets its globals, for `cpus` possible CPUs. The programs read their
-/// counters from `counters`; `at_switch` says that some of them are read at every switch, `io` that
-/// I/O is recorded, and `files` that it is recorded who holds which device. No program is loaded or
+/// counters from `counters`; `at_switch` says which of them are read at every switch, `io` that I/O
+/// is recorded, and `files` that it is recorded who holds which device. No program is loaded or
 /// attached yet. `log` is the level of the verifier's log for programs that it refuses.
 pub(super) fn load_object(
     options: &SessionOptions,
     cpus: u32,
-    at_switch: bool,
+    at_switch: SwitchReadings,
     counters: &CounterArray,
     types: &KernelTypes,
     (io, files): (Option<&io::IoSettings>, Option<&holders::HolderSettings>),
@@ -70,11 +83,20 @@ pub(super) fn load_object(
         (config::SAMPLE_ON_SCHED, u64::from(options.sample_on_sched)),
         (config::SAMPLE_ON_IRQ, u64::from(options.sample_on_irq)),
         (config::MIN_GAP_NS, options.min_gap_ns),
-        (config::AT_SWITCH, u64::from(at_switch)),
+        (config::AT_SWITCH, u64::from(at_switch != SwitchReadings::Nothing)),
     ];
+    let mut object = decompress_object()?;
+    let watch_settings = if at_switch == SwitchReadings::Watched {
+        watch_counts(&mut object, types).unwrap_or_else(|error| {
+            log::info!("counts are read at every switch: {error:#}");
+            Vec::new()
+        })
+    } else {
+        Vec::new()
+    };
     let mut loader = EbpfLoader::new();
     loader.verifier_log_level(log);
-    for (name, value) in &settings {
+    for (name, value) in settings.iter().chain(&watch_settings) {
         loader.override_global(name, value, true);
     }
     for ((name, _), value) in OFFSETS.iter().zip(&offsets) {
@@ -91,7 +113,7 @@ pub(super) fn load_object(
     if let Some(files) = files {
         files.apply_settings(&mut loader);
     }
-    let ebpf = loader.load(&decompress_object()?).map_err(|error| {
+    let ebpf = loader.load(&object).map_err(|error| {
         anyhow!(one_line(&error)).context(bpf_refusal("cannot create the BPF maps", &error))
     })?;
     match ebpf.map("COUNTERS") {
@@ -99,6 +121,36 @@ pub(super) fn load_object(
         _ => bail!("the BPF object has no map COUNTERS"),
     }
     Ok(ebpf)
+}
+
+/// Has the programs watch counts: the settings for that, unless the kernel keeps counts elsewhere.
+fn watch_counts(object: &mut [u8], types: &KernelTypes) -> Result<Vec<(&'static str, u64)>> {
+    let setting = |&(name, (structure, member)): &(_, (&str, &str))| {
+        Ok((name, types.member_offset(structure, member)?))
+    };
+    let mut settings: Vec<(&'static str, u64)> =
+        WATCHED.iter().map(setting).collect::<Result<_>>()?;
+    settings.push((config::WATCH_COUNTS, 1));
+    if let Some(function) = types.function_number(CAST)
+        && let Some(event_type) = types.struct_number("perf_event")
+    {
+        replace_casts(object, function);
+        settings.push((config::EVENT_TYPE, u64::from(event_type)));
+    }
+    Ok(settings)
+}
+
+/// Makes the calls of [`config::CAST_CALL`] calls of a function of the kernel
+/// (`BPF_PSEUDO_KFUNC_CALL`, include/uapi/linux/bpf.h, Linux 6.1 to 7.2).
+fn replace_casts(object: &mut [u8], function: u32) {
+    const CALL: u8 = 0x85;
+    const KFUNC_CALL: u8 = 2 << 4;
+    let marked = [[CALL, 0, 0, 0], config::CAST_CALL.to_le_bytes()].concat();
+    let call = [[CALL, KFUNC_CALL, 0, 0], function.to_le_bytes()].concat();
+    let (instructions, _) = object.as_chunks_mut::<8>();
+    for instruction in instructions.iter_mut().filter(|instruction| instruction[..] == marked) {
+        instruction.copy_from_slice(&call);
+    }
 }
 
 /// The object, decompressed.
@@ -136,7 +188,10 @@ pub(super) fn attach_programs(ebpf: &mut Ebpf, kernel: Option<&Btf>) -> Result<(
     }
     let Some(kernel) = kernel else { return attach_raw(ebpf, RAW_SWITCH, "sched_switch") };
     let program: &mut BtfTracePoint = find_program(ebpf, "sched_switch")?;
-    check_load("sched_switch", program.load("sched_switch", kernel))?;
+    if let Err(error) = check_load("sched_switch", program.load("sched_switch", kernel)) {
+        log::info!("{error:#}: {RAW_SWITCH} takes its place");
+        return attach_raw(ebpf, RAW_SWITCH, "sched_switch");
+    }
     program.attach().context("cannot attach to the tracepoint sched_switch")?;
     Ok(())
 }

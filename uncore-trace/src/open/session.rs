@@ -17,7 +17,7 @@ use super::btf::KernelTypes;
 use super::counters::CounterArray;
 use super::drops::DropCounts;
 use super::holders::{self, HolderPrograms, OpenFiles};
-use super::open_counter::{self, Layout, OpenCounter};
+use super::open_counter::{self, Layout, OpenCounter, SwitchReadings};
 use super::options::{SessionOptions, Timer};
 use super::sampler::{self, RunningSampler};
 use super::statistics::DeviceStatistics;
@@ -136,7 +136,7 @@ impl Session {
             let act = bpf_refusal("cannot make the perf event array", &error);
             anyhow::Error::new(error).context(act)
         })?;
-        let at_switch = layouts.values().any(|layout| layout.at_switch > 0);
+        let at_switch = SwitchReadings::of_counters(&opened, &layouts);
         // First, because its error names the way out.
         let (types, is_own) = KernelTypes::of_kernel(btf)?;
         let read_btf = || Btf::from_sys_fs().context("cannot read the kernel's BTF");

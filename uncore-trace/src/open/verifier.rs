@@ -13,6 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::btf::{KernelTypes, VMLINUX};
 use super::counters::CounterArray;
+use super::open_counter::SwitchReadings;
 use super::options::{SessionOptions, Timer};
 use super::{bpf_refusal, holders, io, programs};
 
@@ -73,8 +74,15 @@ pub fn verify_programs() -> Result<Vec<VerifiedProgram>> {
     let files = holders::HolderSettings::from_types(&types).ok();
     let stats = VerifierLogLevel::STATS;
     let kernel_settings = (Some(&io), files.as_ref());
-    let mut ebpf =
-        programs::load_object(&ALL_OPTIONS, CPUS, true, &counters, &types, kernel_settings, stats)?;
+    let mut ebpf = programs::load_object(
+        &ALL_OPTIONS,
+        CPUS,
+        SwitchReadings::Watched,
+        &counters,
+        &types,
+        kernel_settings,
+        stats,
+    )?;
     let unused = |name: &str| {
         io::PROGRAMS.contains(&name) && !io.programs().contains(&name)
             || holders::PROGRAMS.contains(&name) && files.is_none()
@@ -99,8 +107,15 @@ pub fn try_program() -> Result<std::io::Result<()>> {
     };
     let (types, _) = KernelTypes::of_kernel(None)?;
     let log = VerifierLogLevel::default();
-    let mut ebpf =
-        programs::load_object(&ALL_OPTIONS, CPUS, false, &counters, &types, (None, None), log)?;
+    let mut ebpf = programs::load_object(
+        &ALL_OPTIONS,
+        CPUS,
+        SwitchReadings::Nothing,
+        &counters,
+        &types,
+        (None, None),
+        log,
+    )?;
     let program: &mut RawTracePoint = programs::find_program(&mut ebpf, "run_on_cpu")?;
     match program.load() {
         Err(ProgramError::LoadError { io_error, .. }) => Ok(Err(io_error)),

@@ -3,13 +3,14 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapError};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use uncore_trace_common::state::SamplerProgress;
 
 use super::super::online::online_cpus;
 use super::super::session::Session;
 use super::super::{PlacementHints, SessionOptions};
 use super::*;
-use crate::drain::{DrainedRecord, SampleTrigger, decode_record};
+use crate::drain::{DrainedRecord, RawReading, SampleRecord, SampleTrigger, decode_record};
 use crate::plan::Plan;
 
 const TICK: Duration = Duration::from_millis(1);
@@ -33,13 +34,18 @@ struct FirstCpu {
 
 impl FirstCpu {
     fn start(timer: Timer) -> Self {
+        Self::start_counter(timer, "context-switches", 3, false)
+    }
+
+    /// Counts an event of `enum perf_sw_ids`.
+    fn start_counter(timer: Timer, event: &str, config: u64, at_switch: bool) -> Self {
         let online = online_cpus("/".as_ref()).unwrap();
         let cpu = online[0];
         let counter = serde_json::json!({
             "id": 0, "pmu": "software", "family": "software", "subsystem": "host",
-            "event": "context-switches", "filter": "", "unit": "count", "scale": 1.0,
-            "attr_type": 1, "config": [3, 0, 0, 0, 0], "cpu": cpu, "socket": 0, "sees": "0",
-            "per_cpu": true, "at_switch": false, "leader": null
+            "event": event, "filter": "", "unit": "count", "scale": 1.0,
+            "attr_type": 1, "config": [config, 0, 0, 0, 0], "cpu": cpu, "socket": 0, "sees": "0",
+            "per_cpu": true, "at_switch": at_switch, "leader": null
         });
         let counters = vec![serde_json::from_value(counter).unwrap()];
         let tick_ns = TICK.as_nanos() as u64;
@@ -64,14 +70,21 @@ impl FirstCpu {
 
     /// The number of readings by the timer since the last call.
     fn take_readings(&mut self) -> usize {
-        let mut count = 0;
+        let is_tick = |sample: &SampleRecord| sample.trigger == SampleTrigger::Timer;
+        self.take_samples().into_iter().filter(is_tick).count()
+    }
+
+    /// The samples since the last call, in the order of time.
+    fn take_samples(&mut self) -> Vec<SampleRecord> {
+        let mut samples = Vec::new();
         for ring in self.session.rings() {
             while let Some(record) = ring.next() {
-                let Ok(DrainedRecord::Sample(sample)) = decode_record(&record) else { continue };
-                count += usize::from(sample.trigger == SampleTrigger::Timer);
+                if let Ok(DrainedRecord::Sample(sample)) = decode_record(&record) {
+                    samples.push(sample);
+                }
             }
         }
-        count
+        samples
     }
 
     /// Waits for a reading from now on; `false` if none comes.
@@ -148,6 +161,36 @@ fn a_timer_that_stopped_starts_again_whatever_its_state_says() {
     first.session.follow_cpus(&first.online, "/".as_ref(), hints).unwrap();
     assert!(first.waits_for_reading(DEADLINE));
     first.session.stop().unwrap();
+}
+
+/// The counts are watched: what a tick has read is not read again at the next switch.
+#[test]
+fn a_reading_at_a_switch_has_counted_since_the_last_reading() {
+    let mut first = FirstCpu::start_counter(Timer::Auto, "page-faults", 2, true);
+    assert!(first.waits_for_reading(DEADLINE));
+    let mut this_cpu = CpuSet::new();
+    this_cpu.set(first.cpu as usize);
+    sched_setaffinity(None, &this_cpu).unwrap();
+    let touch_pages = || std::hint::black_box(vec![1_u8; 1 << 20]);
+    for _ in 0..50 {
+        touch_pages();
+        let begin = Instant::now();
+        while begin.elapsed() < 2 * TICK {}
+        sleep(TICK);
+        touch_pages();
+        sleep(TICK);
+    }
+    let samples = first.take_samples();
+    first.session.stop().unwrap();
+    let at_switches = |sample: &&[SampleRecord]| sample[1].trigger == SampleTrigger::Sched;
+    let pairs: Vec<&[SampleRecord]> = samples.windows(2).filter(at_switches).collect();
+    assert!(pairs.len() >= 20, "{} readings at switches", pairs.len());
+    let value = |sample: &SampleRecord| match sample.readings[..] {
+        [RawReading::Counted { value, .. }] => value,
+        _ => panic!("{sample:?}"),
+    };
+    let again = pairs.iter().filter(|pair| value(&pair[0]) == value(&pair[1])).count();
+    assert_eq!(again, 0, "of {} readings at switches", pairs.len());
 }
 
 /// A turn that the kernel did not let a CPU give up is its own, and does not end its readings. That

@@ -84,6 +84,18 @@ const SWITCHES: &[OverheadVariant] = &[
         name: "record -p host",
         start: Start::Record(&["-p", "host", "-o", "run.parquet"]),
     },
+    // As on a kernel without BTF: members are read by helpers, and the timer is a thread.
+    OverheadVariant {
+        name: "record -p host --btf",
+        start: Start::Record(&[
+            "-p",
+            "host",
+            "--btf",
+            "/sys/kernel/btf/vmlinux",
+            "-o",
+            "run.parquet",
+        ]),
+    },
     // The simplest script that counts how often each process of each cgroup ran.
     OverheadVariant {
         name: "bpftrace, switches by pid and cgroup",
