@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, anyhow};
 use fastrand::Rng;
 use uncore_trace::assemble::{Sink, Timeline, TimelineSetup};
 use uncore_trace::attribute::{
-    self, Attributor, CoreSiblings, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
+    self, Attributor, CoreSiblings, MIN_SHARE, Methods, RecordingFacts, order_counters,
 };
 use uncore_trace::choice::MethodChoice;
 use uncore_trace::clock::Snapshot;
@@ -321,7 +321,7 @@ fn peak_kib() -> Result<u64> {
     number.context("no VmHWM in /proc/self/status")
 }
 
-fn machine_plan(size: MachineSize) -> Plan {
+fn machine_plan(size: MachineSize, row_limit: RowLimit) -> Plan {
     let counter = |id: u32| {
         let sees = size.near_cpus(id);
         Counter {
@@ -355,12 +355,14 @@ fn machine_plan(size: MachineSize) -> Plan {
             witness_bytes: None,
         }
     };
-    Plan {
+    let mut plan = Plan {
         tick_ns: TICK_NS,
         window_ns: WINDOW * TICK_NS,
         counters: (0..size.counters).map(counter).collect(),
         ..Plan::default()
-    }
+    };
+    plan.choose_window(row_limit);
+    plan
 }
 
 /// The counters that each CPU reads.
@@ -422,9 +424,8 @@ fn record_machine(
     speed: Option<f64>,
     run: &Path,
 ) -> Result<BenchRecording> {
-    let mut plan = machine_plan(size);
     let row_limit = row_limit(size)?;
-    plan.choose_window(row_limit);
+    let plan = machine_plan(size, row_limit);
     let layouts = cpu_layouts(&plan);
     let clock = Snapshot { mono_ns: 0, wall_ns: 0 };
     let pairs = metadata_pairs(&plan, clock)?;
@@ -437,11 +438,10 @@ fn record_machine(
         counters: &order_counters(&plan, |_| false),
         methods: Methods {
             choice: method,
-            io: false,
             lag_ns: LAG_NS,
-            effort: Effort::Live,
             min_share: MIN_SHARE,
             row_limit,
+            ..Methods::default()
         },
         start_tick: START,
         clock,
@@ -522,10 +522,9 @@ fn record_machine(
             writer.seal_rows()?;
         }
     }
-    let rows = sink.fabric_rows();
     sink.finish_rows(&mut writer)?;
     writer.finish(pairs)?;
-    Ok(BenchRecording { records, rows, made_s, behind_s, relief })
+    Ok(BenchRecording { records, rows: sink.fabric_rows(), made_s, behind_s, relief })
 }
 
 /// A process of a cgroup.

@@ -58,10 +58,13 @@ mod tests {
 
     #[test]
     fn an_interval_is_within_the_total() {
-        let (low, high) = share_interval(40.0, 100.0, 0.9);
-        assert!((low - 36.0).abs() < 1e-9 && (high - 44.0).abs() < 1e-9);
-        assert_eq!(share_interval(40.0, 100.0, 1.0), (40.0, 40.0));
-        assert_eq!(share_interval(40.0, 100.0, 0.0), (0.0, 100.0));
-        assert_eq!(share_interval(99.0, 100.0, 0.5).1, 100.0);
+        let rounded = |value, confidence| {
+            let (low, high) = share_interval(value, 100.0, confidence);
+            [low, high].map(|end| end.round() as i64)
+        };
+        assert_eq!(rounded(40.0, 0.9), [36, 44]);
+        assert_eq!(rounded(40.0, 1.0), [40, 40]);
+        assert_eq!(rounded(40.0, 0.0), [0, 100]);
+        assert_eq!(rounded(99.0, 0.5), [72, 100]);
     }
 }

@@ -241,10 +241,9 @@ impl RollupSummer {
         let confidences = columns::f32_column(batch, "confidence")?;
         let cgroup_confidences = columns::f32_column(batch, "cgroup_confidence")?;
         // Of a window of `fabric`, all is known or nothing.
-        let known_times = batch
-            .column_by_name("known_ns")
-            .map(|_| columns::i64_column(batch, "known_ns"))
-            .transpose()?;
+        let has_known_times = batch.column_by_name("known_ns").is_some();
+        let known_times = has_known_times.then(|| columns::i64_column(batch, "known_ns"));
+        let known_times = known_times.transpose()?;
         let mut known: HashMap<LineKeys, (usize, usize)> = HashMap::new();
         let (mut portions, mut spread) = (Vec::new(), None);
         for row in 0..batch.num_rows() {
@@ -270,12 +269,10 @@ impl RollupSummer {
                 window.note_end(RollupTime { ts_us: times.value(row), mono_ns: end_ns });
                 let total = total.map(|total| total * fraction);
                 if is_new {
-                    let known_ns = match known_times {
-                        Some(known_times) => known_times.value(row) as f64 * fraction,
-                        None if total.is_some() => time.len_ns() as f64,
-                        None => 0.0,
-                    };
-                    let known = Window::new(time.end_ns, time.len_ns(), known_ns.round() as i64);
+                    let known = known_times.map_or_else(
+                        || Window::of_value(time.end_ns, time.len_ns(), total.is_some()),
+                        |known| portion_window(time, known.value(row) as f64 * fraction),
+                    );
                     window.add_total(counter_index, counter, known, total, running.value(row));
                 }
                 let line_keys = (
@@ -400,6 +397,11 @@ impl RollupSummer {
             }),
         })
     }
+}
+
+/// A portion of a row, of which this time is known, ns.
+fn portion_window(time: TimeSpan<i64>, known_ns: f64) -> Window {
+    Window::new(time.end_ns, time.len_ns(), known_ns.round() as i64)
 }
 
 #[cfg(test)]
