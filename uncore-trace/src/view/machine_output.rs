@@ -1,4 +1,4 @@
-//! Writes the sums of [`super::usage`] as JSON lines and CSV.
+//! Writes the sums of [`super::report_sums`] as JSON lines and CSV.
 //!
 //! Guarantees: values are as recorded, in base units; an unknown value is `null` or an empty field;
 //! names are escaped, so that they can neither end a record nor control a terminal.

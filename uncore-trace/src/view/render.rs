@@ -1,4 +1,4 @@
-//! Draws the sums of [`super::usage`] as text: a table for each event.
+//! Draws the sums of [`super::report_sums`] as text: a table for each event.
 //!
 //! Guarantees: text from the machine is escaped; if there is a width, long names do not push
 //! numbers out of it.
