@@ -18,7 +18,7 @@ use foldhash::HashMap;
 use super::cgroups::cgroup_of_owner;
 use super::small_shares::{LargeOwners, TaskGroup};
 use super::span::DividedWindow;
-use super::waiting::{EndedWindow, WindowState};
+use super::waiting::EndedWindow;
 use crate::schema::row_limit::RowLimit;
 
 /// The limits of the rows of `fabric`.
@@ -46,45 +46,63 @@ struct RankedRows {
 /// the set of CPUs of each counter. Whether the limit left out owners.
 pub(super) fn unite_rows(window: &mut EndedWindow, sets: &[usize], limits: &RowLimits) -> bool {
     let max_rows = limits.row_limit.window_rows(window.length_ns);
-    let mut large = find_large_owners(window, sets, limits.min_share);
+    let max_rows = max_rows.filter(|max_rows| count_shares(window, sets) > *max_rows);
+    let mut large = find_large_owners(window, sets, limits.min_share, max_rows.is_some());
     let is_limited =
         max_rows.is_some_and(|max_rows| limit_rows(&mut large, window, sets, max_rows));
-    for (set, state) in sets.iter().zip(&mut window.states) {
-        let WindowState::Divided(divided) = state else { continue };
-        let is_estimate = divided.is_estimate();
-        let unites = is_limited || is_estimate && limits.min_share > 0.0;
-        divided.finish_shares(large.get(&(*set, is_estimate)).filter(|_| unites));
+    if !is_limited {
+        large.retain(|(_, is_estimate), _| *is_estimate && limits.min_share > 0.0);
     }
+    finish_all_shares(window, sets, &large);
     is_limited
 }
 
 /// Unites the shares of processes that are small in a second, and rounds the others. Every cgroup
 /// keeps its sum.
 pub(super) fn unite_sums(second: &mut EndedWindow, sets: &[usize], min_share: f64) {
-    let mut large = find_large_owners(second, sets, min_share);
+    let mut large = find_large_owners(second, sets, min_share, false);
     for (set, divided) in divided_windows(second, sets) {
         if let Some(owners) = large.get_mut(&(set, divided.is_estimate())) {
             owners.add_all_cgroups(&divided.shares);
         }
     }
-    for (set, state) in sets.iter().zip(&mut second.states) {
-        let WindowState::Divided(divided) = state else { continue };
-        let is_estimate = divided.is_estimate();
-        let unites = is_estimate && min_share > 0.0;
-        divided.finish_shares(large.get(&(*set, is_estimate)).filter(|_| unites));
+    finish_all_shares(second, sets, &large);
+}
+
+/// Unites the shares of owners that are not large, in the groups of counters that have large ones,
+/// and rounds.
+fn finish_all_shares(
+    window: &mut EndedWindow,
+    sets: &[usize],
+    large: &BTreeMap<CounterGroup, LargeOwners>,
+) {
+    for (set, state) in sets.iter().zip(&mut window.states) {
+        if let Some(divided) = state.as_divided_mut() {
+            divided.finish_shares(large.get(&(*set, divided.is_estimate())));
+        }
     }
 }
 
-/// The owners that are large enough for rows: all of those whose shares are exact.
+/// The number of shares, and of windows without any: those have a row too.
+fn count_shares(window: &EndedWindow, sets: &[usize]) -> usize {
+    divided_windows(window, sets).map(|(_, divided)| divided.shares.len().max(1)).sum()
+}
+
+/// The owners that are large enough for rows, in the groups whose small shares are united. With a
+/// limit, that is each group: exact shares are large, whatever they are.
 fn find_large_owners(
     window: &EndedWindow,
     sets: &[usize],
     min_share: f64,
+    has_limit: bool,
 ) -> BTreeMap<CounterGroup, LargeOwners> {
     let mut large: BTreeMap<CounterGroup, LargeOwners> = BTreeMap::new();
     for (set, divided) in divided_windows(window, sets) {
         let is_estimate = divided.is_estimate();
         let min_fraction = if is_estimate { min_share } else { 0.0 };
+        if min_fraction <= 0.0 && !has_limit {
+            continue;
+        }
         let total = divided.total.unwrap_or_default();
         large.entry((set, is_estimate)).or_default().add_counter(
             total,
@@ -112,11 +130,6 @@ fn limit_rows(
     sets: &[usize],
     max_rows: usize,
 ) -> bool {
-    let share_count: usize =
-        divided_windows(window, sets).map(|(_, divided)| divided.shares.len().max(1)).sum();
-    if share_count <= max_rows {
-        return false;
-    }
     let mut fixed_rows = 0;
     let mut ranked: HashMap<(CounterGroup, TaskGroup), RankedRows> = HashMap::default();
     for (set, divided) in divided_windows(window, sets) {
