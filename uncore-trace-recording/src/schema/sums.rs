@@ -23,6 +23,30 @@ pub const fn second_length_ns(window_ns: u64) -> u64 {
     SECOND_NS.div_ceil(window_ns) * window_ns
 }
 
+/// Where the seconds of a recording begin and end, `CLOCK_MONOTONIC`, ns.
+#[derive(Debug, Clone, Copy)]
+pub struct SecondGrid {
+    second_ns: i64,
+}
+
+impl SecondGrid {
+    /// The seconds of a recording with windows of this length, at least 1 ns.
+    pub const fn from_window(window_ns: u64) -> Self {
+        let window_ns = if window_ns == 0 { 1 } else { window_ns };
+        Self { second_ns: second_length_ns(window_ns).cast_signed() }
+    }
+
+    /// The last end of a second up to a time.
+    pub const fn round_down(self, time_ns: i64) -> i64 {
+        time_ns.div_euclid(self.second_ns).saturating_mul(self.second_ns)
+    }
+
+    /// The first end of a second from a time on.
+    pub const fn round_up(self, time_ns: i64) -> i64 {
+        self.round_down(time_ns.saturating_add(self.second_ns).saturating_sub(1))
+    }
+}
+
 table! {
     "sums", "each owner's share of each counter in each second, of all cgroups", sorted by [], in order of "mono_ns";
     RowTime::Second("mono_ns");

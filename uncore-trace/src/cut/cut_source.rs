@@ -9,7 +9,8 @@ use super::rows::CutTicks;
 use crate::clock::{Snapshot, TimeSpan};
 use crate::schema::columns::word_column;
 use crate::schema::loss::{self, Cause};
-use crate::schema::{columns, fabric, metadata, runtime, sums};
+use crate::schema::sums::SecondGrid;
+use crate::schema::{columns, fabric, metadata, runtime};
 use crate::tables::manifest::Manifest;
 use crate::tables::reader::Recording;
 
@@ -117,15 +118,13 @@ impl PartToCut {
     /// The whole seconds of the part that are in a span: the first and the last of the part are
     /// whole.
     pub(super) fn seconds_within(&self, span: TimeSpan<i64>) -> TimeSpan<i64> {
-        let window_ns = self.window_ns.unsigned_abs();
-        let second_ns = sums::second_length_ns(window_ns).cast_signed();
-        let round_down = |time_ns: i64| time_ns.div_euclid(second_ns) * second_ns;
+        let grid = SecondGrid::from_window(self.window_ns.unsigned_abs());
         let TimeSpan { mut begin_ns, mut end_ns } = self.overlap(span);
         if begin_ns > self.begin_ns {
-            begin_ns = round_down(begin_ns.saturating_add(second_ns - 1));
+            begin_ns = grid.round_up(begin_ns);
         }
         if end_ns < self.end_ns {
-            end_ns = round_down(end_ns);
+            end_ns = grid.round_down(end_ns);
         }
         TimeSpan { begin_ns, end_ns: end_ns.max(begin_ns) }
     }

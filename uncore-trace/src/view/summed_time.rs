@@ -8,7 +8,8 @@ use std::ops::RangeInclusive;
 
 use anyhow::Result;
 
-use crate::schema::{metadata, sums};
+use crate::schema::metadata;
+use crate::schema::sums::{self, SecondGrid};
 use crate::tables::reader::{OpenTable, Recording};
 
 /// The table `sums`, and the ends of the windows that its seconds have.
@@ -45,16 +46,13 @@ impl SummedTime {
         else {
             return Ok(None);
         };
-        let second_ns = sums::second_length_ns(window_ns.unsigned_abs()).cast_signed();
-        let round_down = |time_ns: i64| time_ns.div_euclid(second_ns).saturating_mul(second_ns);
-        let begin_of_first_ns = round_down(first_ns.saturating_sub(1));
-        let asked_begin_ns = wanted.start().saturating_sub(1);
-        let begin_ns = begin_of_first_ns
-            .max(round_down(asked_begin_ns.saturating_add(second_ns).saturating_sub(1)));
+        let grid = SecondGrid::from_window(window_ns.unsigned_abs());
+        let asked_begin_ns = grid.round_up(wanted.start().saturating_sub(1));
+        let begin_ns = grid.round_down(first_ns.saturating_sub(1)).max(asked_begin_ns);
         let is_whole = number(metadata::STOP_TICK).is_some();
-        let known_end_ns = if is_whole { last_ns } else { round_down(last_ns) };
-        let end_ns =
-            if *wanted.end() >= known_end_ns { known_end_ns } else { round_down(*wanted.end()) };
+        let known_end_ns = if is_whole { last_ns } else { grid.round_down(last_ns) };
+        let is_all_wanted = *wanted.end() >= known_end_ns;
+        let end_ns = if is_all_wanted { known_end_ns } else { grid.round_down(*wanted.end()) };
         let ends = begin_ns.saturating_add(1)..=end_ns;
         Ok((!ends.is_empty()).then_some(Self { table, ends }))
     }
