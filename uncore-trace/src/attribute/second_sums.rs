@@ -22,7 +22,7 @@ pub(super) struct SecondSums {
     /// The tick at which the second ends; `None` before its first window.
     end_tick: Option<u64>,
     /// In the order of the counters.
-    counters: Vec<CounterSums>,
+    counters: Vec<SecondShares>,
 }
 
 /// The sums of one second that is over.
@@ -36,7 +36,7 @@ pub(super) struct EndedSecond {
 
 /// The sums of one counter.
 #[derive(Debug, Default)]
-struct CounterSums {
+struct SecondShares {
     /// The ticks at which the first window begins and the last ends.
     ticks: Option<(u64, u64)>,
     /// Time of the windows with a count, ticks.
@@ -51,7 +51,7 @@ struct CounterSums {
     share_index: HashMap<(Owner, Method), usize>,
 }
 
-impl CounterSums {
+impl SecondShares {
     fn add_window(&mut self, divided: &DividedWindow) {
         let length = divided.end_tick.saturating_sub(divided.begin_tick);
         let (begin_tick, _) = self.ticks.unwrap_or((divided.begin_tick, 0));
@@ -104,7 +104,7 @@ impl CounterSums {
 impl SecondSums {
     /// No sums yet, of windows of `window_ns` and so many counters.
     pub(super) fn new(tick_ns: u64, window_ns: u64, counters: usize) -> Self {
-        let counters = std::iter::repeat_with(CounterSums::default).take(counters).collect();
+        let counters = std::iter::repeat_with(SecondShares::default).take(counters).collect();
         Self { length_ticks: sums::second_length_ns(window_ns) / tick_ns, end_tick: None, counters }
     }
 

@@ -1,5 +1,5 @@
-//! The length of windows, where nobody chose it: the shortest in which every count can say who
-//! caused it, with the rows that `fabric` may have.
+//! The length of windows where `-I` does not set it: the shortest in which the limit of rows leaves
+//! some rows for each count.
 
 use std::time::Duration;
 
