@@ -99,8 +99,8 @@ pub(super) fn record_missing_mixes(
     let of_guest = |(name, mixes): (&str, &[(&Mix, PathBuf)])| {
         let machine = LabMachine::read(&workspace_root().join("tests/lab"), name)?;
         let plan = |(mix, destination): &(&Mix, PathBuf)| {
-            let planned =
-                mix.plan_recording(&machine, seed, seconds * 1000, arrangement.recorder_options())?;
+            let (duration_ms, options) = (seconds * 1000, arrangement.recorder_options());
+            let planned = mix.plan_recording(mix.name, &machine, seed, duration_ms, options)?;
             let planned = match arrangement {
                 Arrangement::Witness => planned.with_misses(&machine, seed)?,
                 _ => planned,

@@ -184,9 +184,11 @@ impl Mix {
         self.large.then_some(LARGE)
     }
 
-    /// A recording of the mix in ticks of 1 ms, with further options.
+    /// A recording of the mix in ticks of 1 ms, with further options. Its windows are compared with
+    /// the truth, so they have all rows.
     pub(crate) fn plan_recording(
         &self,
+        step_name: &str,
         machine: &LabMachine,
         seed: u64,
         duration_ms: u32,
@@ -209,7 +211,8 @@ impl Mix {
             tenant.yields = Some(Yields { mean_us: YIELD_US, seed: draw.rng.u64(..) });
         }
         let work = Work { tenants, settle_ms: 50, ..Work::default() };
-        let mut options: Vec<&str> = ["--tick", "1ms"].iter().chain(options).copied().collect();
+        let all_rows = ["--tick", "1ms", "--rows", "all"];
+        let mut options: Vec<&str> = all_rows.iter().chain(options).copied().collect();
         let counters: Vec<MixCounter> = memory.into_iter().flatten().chain(disk).collect();
         for counted in &counters {
             options.extend(["-e", &counted.spec]);
@@ -217,7 +220,7 @@ impl Mix {
         if self.disk {
             options.push("--io");
         }
-        let step = Step::for_record(self.name, &options, work, Vec::new());
+        let step = Step::for_record(step_name, &options, work, Vec::new());
         Ok(PlannedMix { step, counters })
     }
 }
@@ -236,7 +239,7 @@ mod tests {
             mix.machine_name().unwrap_or("grace-housekeeping"),
         )
         .unwrap();
-        mix.plan_recording(&machine, seed, 6000, &[]).unwrap()
+        mix.plan_recording(mix.name, &machine, seed, 6000, &[]).unwrap()
     }
 
     #[test]
@@ -246,7 +249,7 @@ mod tests {
             ["grace-mixes", "grace-housekeeping"].map(|name| LabMachine::read(&lab, name).unwrap());
         assert_eq!([shared.housekeeping_cpu(), own.housekeeping_cpu()], [None, Some(4)]);
         for mix in ALL.iter().filter(|mix| mix.machine_name().is_none() && mix.name != "gpu") {
-            let of = |machine| mix.plan_recording(machine, 1, 6000, &[]).unwrap().step;
+            let of = |machine| mix.plan_recording(mix.name, machine, 1, 6000, &[]).unwrap().step;
             let work = |machine| serde_json::to_string(&of(machine).work).unwrap();
             assert_eq!(work(&shared), work(&own), "{}", mix.name);
         }

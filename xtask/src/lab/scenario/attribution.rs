@@ -22,8 +22,11 @@ const WINDOWS: [&str; 2] = ["--interval", "1ms"];
 const MEDIAN: f64 = 0.15;
 
 pub(super) fn build_steps(setting: &Setting<'_>) -> Result<Vec<Step>> {
+    // A step that fails is run again by the name of its scenario, with which it begins.
+    let name = format!("attribution-{MIX}");
+    let mix = mixes::find_mix(MIX)?;
     let mixes::PlannedMix { mut step, counters } =
-        mixes::find_mix(MIX)?.plan_recording(setting.machine, SEED, DURATION_MS, &WINDOWS)?;
+        mix.plan_recording(&name, setting.machine, SEED, DURATION_MS, &WINDOWS)?;
     step.checks = vec![Check::Conserved, Check::Attributed { counters, median: MEDIAN }];
     Ok(vec![step])
 }
