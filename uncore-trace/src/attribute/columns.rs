@@ -200,25 +200,35 @@ impl RateColumns {
         root
     }
 
-    /// The slot of what a device moves, which gets a column if it has none; `None` if there are too
-    /// many.
-    pub(super) fn require_device_slot(
-        &mut self,
-        traffic: DeviceTraffic,
-        is_far: bool,
-    ) -> Option<u16> {
+    /// The slot of what a device moves, which gets a column if it has none. Where there are
+    /// [`MAX_DEVICE_COLUMNS`], it shares that of another device, if possible of the same direction
+    /// and distance.
+    pub(super) fn require_device_slot(&mut self, traffic: DeviceTraffic, is_far: bool) -> u16 {
         let subject = ColumnSubject::Device(traffic);
         if let Some(slot) = self.slots.get(&(subject, is_far)) {
-            return Some(*slot);
+            return *slot;
         }
-        if self.device_count >= MAX_DEVICE_COLUMNS {
-            return None;
+        if self.device_count >= MAX_DEVICE_COLUMNS
+            && let Some(shared_slot) = self.similar_device_slot(traffic, is_far)
+        {
+            self.slots.insert((subject, is_far), shared_slot);
+            return shared_slot;
         }
         self.device_count += 1;
         // Ticks may refer to it before the next review, so it gets a slot that none refers to.
         let new_slot = self.append_column(subject, is_far);
         self.find_parents();
-        Some(new_slot)
+        new_slot
+    }
+
+    /// The slot of the device whose column is most like that of another one.
+    fn similar_device_slot(&self, traffic: DeviceTraffic, is_far: bool) -> Option<u16> {
+        let devices = (0u16..).zip(&self.by_slot).filter_map(|(slot, column)| {
+            let column = column.as_ref()?;
+            let has_direction = column.device()?.direction == traffic.direction;
+            Some((has_direction, column.is_far == is_far, slot))
+        });
+        devices.max().map(|(_, _, slot)| slot)
     }
 
     /// The slot of a source. What a device moves has one once it was required.
@@ -497,19 +507,38 @@ mod tests {
         // A slot that is free is not used: ticks that were not reviewed may refer to it.
         columns.assign_columns(&irqs(1, |_| 1e3), 2.0, 200..=300);
         let slot_count = columns.len();
-        let near_slot = require(&mut columns, device(0, false)).unwrap();
+        let near_slot = require(&mut columns, device(0, false));
         assert_eq!(usize::from(near_slot), slot_count);
-        let far_slot = require(&mut columns, device(0, true)).unwrap();
+        let far_slot = require(&mut columns, device(0, true));
         columns.assign_columns(&irqs(600, |_| 1e3), 2.0, 400..=500);
         assert_eq!(columns.slot_of_source(device(0, false)), near_slot);
-        assert_eq!(require(&mut columns, device(0, true)), Some(far_slot));
+        assert_eq!(require(&mut columns, device(0, true)), far_slot);
         let far = columns.get(usize::from(far_slot)).unwrap();
         assert_eq!((far.kind, far.parent), (ColumnKind::Far, Some(near_slot)));
         assert!(columns.is_device_slot(usize::from(far_slot)));
         assert!(!columns.is_device_slot(usize::from(SHARED_NEAR)));
+    }
+
+    #[test]
+    fn devices_beyond_the_most_columns_share_those_of_their_direction_and_distance() {
+        let traffic = |number, direction| DeviceTraffic { number, direction };
+        let mut columns = RateColumns::new();
+        let near_reads = columns.require_device_slot(traffic(0, IoDirection::Read), false);
+        let far_reads = columns.require_device_slot(traffic(0, IoDirection::Read), true);
         for number in 1..MAX_DEVICE_COLUMNS as u16 - 1 {
-            assert!(require(&mut columns, device(number, false)).is_some());
+            columns.require_device_slot(traffic(number, IoDirection::Write), false);
         }
-        assert_eq!(require(&mut columns, device(500, false)), None);
+        let slot_count = columns.len();
+        let mut require =
+            |direction, is_far| columns.require_device_slot(traffic(500, direction), is_far);
+        assert_eq!(require(IoDirection::Read, false), near_reads);
+        assert_eq!(require(IoDirection::Read, true), far_reads);
+        let near_writes = require(IoDirection::Write, false);
+        assert_eq!(require(IoDirection::Write, true), near_writes);
+        let source = TrafficSource {
+            device: Some(traffic(500, IoDirection::Read)),
+            ..TrafficSource::from_cpus(Owner::Device, true)
+        };
+        assert_eq!((columns.slot_of_source(source), columns.len()), (far_reads, slot_count));
     }
 }

@@ -522,9 +522,8 @@ impl History {
         let mut device_entries = Vec::new();
         for source_use in use_by_source.filter(|source_use| source_use.amount > 0.0) {
             let Some(traffic) = source_use.source.device else { continue };
-            if self.columns.require_device_slot(traffic, source_use.source.is_far).is_some() {
-                device_entries.push(self.record_use(tick, source_use));
-            }
+            self.columns.require_device_slot(traffic, source_use.source.is_far);
+            device_entries.push(self.record_use(tick, source_use));
         }
         let Some(row) = self.rows.back_mut().filter(|_| !device_entries.is_empty()) else { return };
         let mut entries = std::mem::take(row).into_vec();

@@ -16,9 +16,6 @@ use crate::attribute::traffic_source::DeviceTraffic;
 use crate::entries::{DeviceTransfer, Owner};
 use crate::plan::IoDirection;
 
-/// Most disks and interfaces, in one direction each, that are known.
-const MAX_DEVICES: usize = 64;
-
 /// The requests of a recording.
 #[derive(Debug)]
 pub(super) struct RequestedBytes {
@@ -59,7 +56,7 @@ impl RequestedBytes {
         if let Some(traffic) = self.known_traffic.get(&key) {
             return Some(*traffic);
         }
-        if self.counted_names.contains(&key) || self.known_traffic.len() >= MAX_DEVICES {
+        if self.counted_names.contains(&key) {
             return None;
         }
         let traffic = numbers.next_traffic(moved.direction)?;
