@@ -16,19 +16,20 @@ def rows(query):
 
 # Windows that both have as a whole, where they differ. Where a reading at the end of a window is missing, that
 # window and the next are one, which may be in two of the roll-up; where it is the last of a part, it has no value.
+# The first and the last window of a part may be shorter.
 both = f"""
     WITH fine AS (
         SELECT pmu, event, (mono_ns + {window_ns - 1}) // {window_ns} * {window_ns} AS mono_ns,
                sum(value) AS value,
                count(DISTINCT (counter, mono_ns)) FILTER (WHERE total IS NOT NULL)
                    / count(DISTINCT counter) AS windows,
-               max(window_ns) AS longest
+               min(window_ns) AS shortest, max(window_ns) AS longest
         FROM {FABRIC} GROUP BY ALL),
     coarse AS (
         SELECT pmu, event, mono_ns, sum(value) AS value, min(known_ns) AS known
         FROM {ROLLUP} GROUP BY ALL)
     SELECT fine.*, coarse.value AS found, known FROM fine JOIN coarse USING (pmu, event, mono_ns)
-    WHERE windows = {window_ns // fabric_ns} AND longest = {fabric_ns}"""
+    WHERE windows = {window_ns // fabric_ns} AND shortest = {fabric_ns} AND longest = {fabric_ns}"""
 differ = rows(f"SELECT * FROM ({both}) WHERE abs(value - found) > 1e-6 * abs(value) OR known <> {window_ns}")
 # Windows that the ring has as a whole, and the roll-up has not.
 missing = rows(
