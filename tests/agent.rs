@@ -230,11 +230,12 @@ print(json.dumps({'length_ns': end - begin, 'longest_ns': longest, 'moves': move
 ";
 
 /// Checks that `before = '2s'` and `after = '1s'` are kept, and at each end up to the next end of a
-/// window at which all counters were read: where a reading is missing, that is a longer window.
+/// window at which all counters were read: where readings are missing, that is a longer window, or
+/// a few windows.
 fn assert_kept_length(answers: &Value, log: &str) {
     let kept_ns = answers["length_ns"].as_i64().unwrap();
     let longest_ns = answers["longest_ns"].as_i64().unwrap();
-    let bounds_ns = 2_900_000_000..=3_000_000_000 + 2 * longest_ns;
+    let bounds_ns = 2_900_000_000..=3_100_000_000 + 2 * longest_ns;
     assert!(bounds_ns.contains(&kept_ns), "{answers}: {log}");
 }
 
