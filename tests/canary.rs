@@ -72,15 +72,19 @@ fn credits(recording: &Path) -> Vec<Value> {
     line["canary"].as_array().unwrap().clone()
 }
 
-/// Checks that it was credited all that it moved on this link.
-fn assert_credited(credits: &[Value], link: &str, direction: &str) {
+/// Checks that it was credited all that it moved on this link in a recording.
+fn assert_credited(recording: &Path, credits: &[Value], link: &str, direction: &str) {
     let is_of_link = |credit: &&Value| {
         let name = credit["link"].as_str().unwrap_or_default();
         name.starts_with(link) && credit["direction"] == direction
     };
     let credit = credits.iter().find(is_of_link).unwrap_or_else(|| panic!("{link}: {credits:?}"));
     let credited = credit["credited"].as_f64().unwrap();
-    assert!((0.97..1.03).contains(&credited), "{credit}");
+    assert!(
+        (0.97..1.03).contains(&credited),
+        "{credit}; losses: {:?}",
+        rows::read_losses(recording)
+    );
     assert!(credit["bursts"].as_u64().unwrap() > 0 && credit["moved_bytes"].as_u64().unwrap() > 0);
 }
 
@@ -99,9 +103,9 @@ fn a_canary_is_credited_the_bytes_it_moved() {
     Answer::of(run(&options)).recorded();
     assert_checked(&recording);
     let canary_credits = credits(&recording);
-    assert_credited(&canary_credits, "disk", "in");
-    assert_credited(&canary_credits, "net lo", "in");
-    assert_credited(&canary_credits, "net lo", "out");
+    assert_credited(&recording, &canary_credits, "disk", "in");
+    assert_credited(&recording, &canary_credits, "net lo", "in");
+    assert_credited(&recording, &canary_credits, "net lo", "out");
     let memory = canary_credits.iter().find(|credit| credit["kind"] == "memory").unwrap();
     assert!(memory["credited"].is_null(), "{memory}");
     assert_eq!(memory["why"], "no counter of this recording counts it");
@@ -153,7 +157,7 @@ fn a_file_of_another_cgroup_has_the_sums_of_the_canary() {
     wait_for_packets(&file);
     recorder.stop_and_tell();
     assert!(!cgroup.exists());
-    assert_credited(&credits(&file), "net lo", "in");
+    assert_credited(&file, &credits(&file), "net lo", "in");
 }
 
 #[test]
