@@ -72,9 +72,16 @@ impl Link {
         ok("ip", &["link", "add", name, "type", "veth", "peer", "name", "peer", "netns", space])?;
         ok("ip", &["address", "add", "198.51.100.1/24", "dev", name])?;
         ok("ip", &["link", "set", name, "up"])?;
-        ok("ip", &["-n", space, "address", "add", "198.51.100.2/24", "dev", "peer"])?;
-        ok("ip", &["-n", space, "link", "set", "peer", "up"])?;
+        link.run_inside(&["ip", "address", "add", "198.51.100.2/24", "dev", "peer"])?;
+        link.run_inside(&["ip", "link", "set", "peer", "up"])?;
         Ok(link)
+    }
+
+    /// Runs a command in the namespace of the peer. `ip -n` and `ip netns exec` also change mounts,
+    /// which fails in a chroot whose `/` is no mount point.
+    fn run_inside(&self, command: &[&str]) -> Result<String, String> {
+        let namespace = format!("--net=/run/netns/{}", self.namespace);
+        ok("nsenter", &[&[namespace.as_str()], command].concat())
     }
 
     /// Bytes received and sent so far.
@@ -197,7 +204,7 @@ fn the_bytes_of_an_interface_are_its_statistics() {
     receiver.write_line("go");
     assert_eq!(receiver.read_line(), "ready");
     let (python, script) = (python.to_string_lossy(), script.to_string_lossy());
-    let sent = ok("ip", &["netns", "exec", &link.namespace, &python, &script]);
+    let sent = link.run_inside(&[&python, &script]);
     assert_eq!(sent.as_deref(), Ok(""));
     assert_eq!(receiver.read_line(), "done");
     let after = link.moved();
