@@ -39,5 +39,5 @@ fn a_missing_program_is_named_with_the_way_to_install_it() {
     let line = Answer::of(command.env("PATH", place.path("bin")).output().unwrap()).refused();
     let says = format!("cannot find uncore-trace-upload beside {}", place.path("").display());
     assert!(line.contains(&says), "{line}");
-    assert!(line.contains("cargo install --path uncore-trace-upload"), "{line}");
+    assert!(line.contains("cargo install --locked --path uncore-trace-upload"), "{line}");
 }

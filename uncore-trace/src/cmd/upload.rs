@@ -25,7 +25,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Err(match error.kind() {
         ErrorKind::NotFound => anyhow!(
             "cannot find {PROGRAM} beside {} or in PATH: install it with the package, or with \
-             `cargo install --path {PROGRAM}`",
+             `cargo install --locked --path {PROGRAM}`",
             own_path.display()
         ),
         _ => anyhow!(error).context(format!("cannot run {PROGRAM}")),
