@@ -44,7 +44,8 @@ struct SecondShares {
     /// Sum of running x ticks, and of ticks.
     running: (f64, f64),
     total: f64,
-    /// The method of the last window with shares.
+    /// The method of the sums: exact if any of them is, since they would be rounded as estimates;
+    /// else that of the last window with owners.
     method: Option<Method>,
     /// Owners in the order of their first shares, so that results do not depend on hashes.
     shares: Vec<Share>,
@@ -62,7 +63,7 @@ impl SecondShares {
         self.known_ticks += length;
         self.total += total;
         if !divided.shares.is_empty() {
-            self.method = Some(divided.method);
+            self.note_method(divided.method);
         }
         for share in &divided.shares {
             let method = share.method.unwrap_or(divided.method);
@@ -73,6 +74,14 @@ impl SecondShares {
                 None => self.shares.push(Share { method: Some(method), ..*share }),
             }
         }
+    }
+
+    fn note_method(&mut self, window_method: Method) {
+        self.method = match self.method {
+            Some(known @ (Method::Exact | Method::Source)) => Some(known),
+            Some(known) if window_method == Method::None => Some(known),
+            _ => Some(window_method),
+        };
     }
 
     /// Takes the sums as a divided window, and its known time in ticks.
@@ -161,5 +170,50 @@ impl SecondSums {
             .unzip();
         let window = EndedWindow { tick: end_tick, length_ns: 0, states, adjustments: Vec::new() };
         Some(EndedSecond { window, known_ticks })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::float_cmp, reason = "exact sums are exact, and that is what is tested")]
+mod tests {
+    use super::*;
+    use crate::attribute::row_budget::unite_sums;
+    use crate::drain::Comm;
+
+    fn task(pid: u32, cgroup_id: u64) -> Owner {
+        Owner::Task { pid, comm: Comm::default(), cgroup_id }
+    }
+
+    fn window(tick: u64, method: Method, values: &[(Owner, f64)]) -> EndedWindow {
+        let share = |&(owner, value): &(Owner, f64)| Share::new(owner, value, 1.0);
+        let divided = DividedWindow {
+            begin_tick: tick - 10,
+            end_tick: tick,
+            total: Some(values.iter().map(|(_, value)| value).sum()),
+            running: 1.0,
+            method,
+            shares: values.iter().map(share).collect(),
+        };
+        let states = vec![WindowState::Divided(divided)];
+        EndedWindow { tick, length_ns: 10_000_000, states, adjustments: Vec::new() }
+    }
+
+    /// A tenant that reads 4 KiB beside one that reads 100 MB.
+    #[test]
+    fn small_exact_sums_are_not_rounded_whatever_the_last_window_has() {
+        for last_method in [Method::None, Method::Residency] {
+            let mut sums = SecondSums::new(1_000_000, 10_000_000, 1);
+            let read = [(task(1, 10), 1e8), (task(2, 20), 4096.0)];
+            let windows = [
+                window(10, Method::Exact, &read),
+                window(20, last_method, &[(Owner::Unattributed, 0.0)]),
+            ];
+            sums.add_windows(&windows, 1);
+            let mut second = sums.take_second().unwrap();
+            unite_sums(&mut second.window, &[0], 0.001);
+            let divided = second.window.states[0].as_divided().unwrap();
+            let small = divided.shares.iter().find(|share| share.owner == task(2, 20)).unwrap();
+            assert_eq!(small.value, 4096.0, "{last_method:?}");
+        }
     }
 }
