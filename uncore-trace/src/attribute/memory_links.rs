@@ -3,7 +3,6 @@
 use foldhash::HashMap;
 
 use super::counter::TrackedCounter;
-use super::method::Method;
 use crate::plan::Plan;
 use crate::schema::link::{Direction, MEMORY};
 
@@ -19,8 +18,7 @@ pub(super) struct MemoryLink {
 /// Finds the links to memory. Counters of traffic that CPUs do not cause, or whose parts are known,
 /// count no bytes that tasks share.
 pub(super) fn find_memory_links(plan: &Plan, tracks: &[TrackedCounter]) -> Vec<MemoryLink> {
-    let is_divided =
-        |track: &TrackedCounter| !matches!(track.planned_method, Method::Exact | Method::Source);
+    let is_divided = |track: &TrackedCounter| track.planned_method.is_estimate();
     let divided = tracks.iter().enumerate().filter(|(_, track)| is_divided(track));
     let index_of: HashMap<u32, usize> =
         divided.map(|(index, track)| (track.counter.id, index)).collect();

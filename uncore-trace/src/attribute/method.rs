@@ -41,6 +41,12 @@ impl Method {
         Self::None,
     ];
 
+    /// Whether shares are estimates, which are rounded: not counted for each owner, nor those of the
+    /// only owner.
+    pub const fn is_estimate(self) -> bool {
+        !matches!(self, Self::Exact | Self::Source)
+    }
+
     /// The value in the column `method`.
     pub const fn name(self) -> &'static str {
         match self {

@@ -78,8 +78,7 @@ impl SecondShares {
 
     fn note_method(&mut self, window_method: Method) {
         self.method = match self.method {
-            Some(known @ (Method::Exact | Method::Source)) => Some(known),
-            Some(known) if window_method == Method::None => Some(known),
+            Some(known) if !known.is_estimate() || window_method == Method::None => Some(known),
             _ => Some(window_method),
         };
     }

@@ -83,7 +83,7 @@ pub(super) struct ClosingWindow<'a> {
 impl DividedWindow {
     /// Whether its shares are estimates, which are rounded.
     pub(super) const fn is_estimate(&self) -> bool {
-        !matches!(self.method, Method::Exact | Method::Source)
+        self.method.is_estimate()
     }
 
     /// Makes its shares what its rows say: unites small shares, gives each cgroup one lasting confidence,

@@ -67,7 +67,7 @@ struct MeasuredFractions(Vec<MeasuredFraction>);
 impl ShareAdjustment for MeasuredFractions {
     fn adjust_shares(&self, window: &AdjustedWindow<'_>, shares: &mut Vec<Share>) {
         let AdjustedWindow { method, total, running, names } = *window;
-        if !matches!(method, Method::Exact | Method::Source | Method::None) {
+        if method.is_estimate() && method != Method::None {
             apply_measured(total, running, &self.0, names, shares);
         }
     }

@@ -40,8 +40,7 @@ impl WindowAdjustment for BoundedCounters {
         let windows = states.iter_mut().enumerate().filter_map(|(index, state)| {
             let bounds = self.0.get(&index)?;
             let divided = state.as_divided_mut()?;
-            let is_shared =
-                !matches!(divided.method, Method::Exact | Method::Source | Method::None);
+            let is_shared = divided.method.is_estimate() && divided.method != Method::None;
             is_shared.then_some((divided, bounds))
         });
         apply_bounds(windows, names);
