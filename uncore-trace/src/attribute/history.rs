@@ -656,7 +656,7 @@ impl History {
                 self.add_to_block(block_number, &mut rows);
                 block_number = number;
             }
-            rows.push(ScaledRow { row: Arc::clone(&row), factor: size.powf(-0.5) });
+            rows.push(ScaledRow { row: Arc::clone(&row), factor: size.sqrt().recip() });
             self.design.push(row, size);
         }
         self.add_to_block(block_number, &mut rows);
@@ -673,7 +673,7 @@ impl History {
         }
         if let Some(block) = self.blocks.back_mut() {
             for batch in rows.chunks(BATCH_TICKS) {
-                block.products.add_products(&DenseMatrix::from_use(batch), 1.0);
+                block.products.add_products(&DenseMatrix::from_use(batch));
             }
         }
         rows.clear();

@@ -105,7 +105,8 @@ impl DesignSums {
                 *squared += *amount * *amount * size;
             }
         }
-        self.gram[scale].add_products(&rows, weight);
+        rows.scale_by(weight.sqrt());
+        self.gram[scale].add_products(&rows);
         self.degrees_of_freedom[scale] += means.len() as f64 - f64::from(!is_last);
     }
 
