@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use uncore_trace_ebpf::build::{ObjectOrigin, object};
+use uncore_trace_ebpf::build::object;
 use uncore_trace_ebpf::stamp;
 
 fn main() -> Result<()> {
@@ -25,11 +25,7 @@ fn main() -> Result<()> {
     let out = PathBuf::from(env::var_os("OUT_DIR").context("OUT_DIR is not set")?);
     // TARGET/PROFILE/build/PACKAGE/out: all profiles share one directory for the BPF target.
     let target_dir = out.ancestors().nth(4).unwrap_or(&out).join("bpf");
-    let (object, origin) = object(&target_dir)?;
-    if let ObjectOrigin::Committed(reason) = origin {
-        let line = reason.lines().next().unwrap_or_default();
-        println!("cargo::warning=using the committed BPF object: {line}");
-    }
+    let object = object(&target_dir)?;
     let to = out.join("uncore-trace.bpf.o.z");
     compress(&object, &to)
         .with_context(|| format!("cannot compress {} to {}", object.display(), to.display()))

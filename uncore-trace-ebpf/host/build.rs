@@ -1,4 +1,4 @@
-//! Compiles the BPF programs, or uses the committed object instead.
+//! Compiles the BPF programs, or takes the committed object.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,15 +19,6 @@ pub struct Toolchain {
     rustc: PathBuf,
     sysroot: PathBuf,
     linker: PathBuf,
-}
-
-/// Origin of an object.
-#[derive(Clone, Debug)]
-pub enum ObjectOrigin {
-    /// Compiled now.
-    Source,
-    /// The committed object, with the reason why it could not be compiled.
-    Committed(String),
 }
 
 impl Toolchain {
@@ -99,19 +90,15 @@ pub fn compile_object(toolchain: &Toolchain, bin: &str, target_dir: &Path) -> Re
     Ok(target_dir.join("bpfel-unknown-none/bpf").join(bin))
 }
 
-/// The object to embed: compiled if there is a toolchain, else the committed one.
+/// The object to embed: the committed one if its sources have not changed, else a compiled one.
 ///
 /// # Errors
 ///
-/// The object cannot be compiled, and the committed one is not up to date with its sources.
-pub fn object(target_dir: &Path) -> Result<(PathBuf, ObjectOrigin)> {
-    let reason = match toolchain().and_then(|found| compile_object(&found, PROGRAM, target_dir)) {
-        Ok(object) => return Ok((object, ObjectOrigin::Source)),
-        Err(error) => format!("{error:#}"),
-    };
-    stamp::verify_sources()
-        .with_context(|| format!("{reason}; and the committed object is of no use"))?;
-    Ok((stamp::object_path(), ObjectOrigin::Committed(reason)))
+/// The sources have changed, and there is no BPF toolchain or they do not compile.
+pub fn object(target_dir: &Path) -> Result<PathBuf> {
+    let Err(stale) = stamp::verify_sources() else { return Ok(stamp::object_path()) };
+    let toolchain = toolchain().with_context(|| format!("{stale:#}"))?;
+    compile_object(&toolchain, PROGRAM, target_dir)
 }
 
 /// Debug information is needed for BTF; it must not have paths of this machine.
