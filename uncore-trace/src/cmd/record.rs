@@ -101,6 +101,12 @@ pub fn run(args: &Args) -> Result<u8> {
     options.io |= plan.needs_io(args.method);
     warn_of_missing_cgroups(&options.cgroups, &machine.cgroups);
     super::log_plan_notices(&plan);
+    if args.interval.is_some()
+        && let Some(note) = plan.few_rows_note(options.row_limit)
+        && !args.quiet
+    {
+        messages::print_message(&note);
+    }
     let shows_answer = !args.quiet && (args.summary || io::stderr().is_terminal());
     if shows_answer {
         options.afterwards = ending::answer_needs(&options);

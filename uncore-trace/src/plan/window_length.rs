@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::Plan;
+use super::{Counter, Plan};
 use crate::schema::row_limit::RowLimit;
 
 /// The lengths, ms. The shortest is that of all but large machines.
@@ -21,11 +21,7 @@ pub const SHORTEST_WINDOW_NS: u64 = LENGTHS_MS[0] * 1_000_000;
 impl Plan {
     /// Chooses the length of windows for this limit of rows. Returns a note if they are longer.
     pub fn choose_window(&mut self, limit: RowLimit) -> Option<String> {
-        let divided = self.counters.iter().filter(|counter| counter.role.is_divided());
-        let wanted_rows: usize = divided
-            .clone()
-            .map(|counter| if counter.per_cpu { ROWS_PER_CPU_COUNTER } else { ROWS_PER_COUNTER })
-            .sum();
+        let wanted_rows = self.wanted_rows();
         let has_room = |window_ns: &u64| {
             limit.window_rows(*window_ns).is_none_or(|max_rows| max_rows >= wanted_rows)
         };
@@ -37,13 +33,41 @@ impl Plan {
         if window_ns <= self.window_ns {
             return None;
         }
-        let counters = divided.count();
         self.window_ns = window_ns;
-        let length = humantime::format_duration(Duration::from_nanos(window_ns));
         Some(format!(
-            "note: windows are {length} long, so that {counters} counters have at most {limit} rows \
-             a second; -I sets the length, --rows the limit"
+            "note: windows are {} long, so that {} counters have at most {limit} rows a second; -I \
+             sets the length, --rows the limit",
+            self.window_length(),
+            self.divided_counters().count()
         ))
+    }
+
+    /// A note if this limit leaves too few rows for each count of a window.
+    pub fn few_rows_note(&self, limit: RowLimit) -> Option<String> {
+        let max_rows = limit.window_rows(self.window_ns)?;
+        (max_rows < self.wanted_rows()).then(|| {
+            format!(
+                "note: windows of {} have at most {max_rows} rows for {} counters, too few for each \
+                 owner; --rows all keeps all",
+                self.window_length(),
+                self.divided_counters().count()
+            )
+        })
+    }
+
+    fn divided_counters(&self) -> impl Iterator<Item = &Counter> {
+        self.counters.iter().filter(|counter| counter.role.is_divided())
+    }
+
+    /// The rows that the counts of a window need.
+    fn wanted_rows(&self) -> usize {
+        self.divided_counters()
+            .map(|counter| if counter.per_cpu { ROWS_PER_CPU_COUNTER } else { ROWS_PER_COUNTER })
+            .sum()
+    }
+
+    fn window_length(&self) -> humantime::FormattedDuration {
+        humantime::format_duration(Duration::from_nanos(self.window_ns))
     }
 }
 
@@ -51,20 +75,24 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn chosen_ms(counters: usize, per_cpu: bool, tick_ns: u64, limit: RowLimit) -> (u64, usize) {
+    fn plan_of(counters: usize, per_cpu: bool, tick_ns: u64) -> Plan {
         let counter = serde_json::json!({
             "id": 0, "pmu": "fabric", "family": "fabric", "subsystem": "mem", "event": "read",
             "filter": "", "unit": "bytes", "scale": 1.0, "attr_type": 1,
             "config": [0, 0, 0, 0, 0], "cpu": 0, "socket": 0, "sees": "0", "far": "",
             "per_cpu": per_cpu, "at_switch": false, "leader": null,
         });
-        let counter: super::super::Counter = serde_json::from_value(counter).unwrap();
-        let mut plan = Plan {
+        let counter: Counter = serde_json::from_value(counter).unwrap();
+        Plan {
             tick_ns,
             window_ns: SHORTEST_WINDOW_NS,
             counters: vec![counter; counters],
             ..Plan::default()
-        };
+        }
+    }
+
+    fn chosen_ms(counters: usize, per_cpu: bool, tick_ns: u64, limit: RowLimit) -> (u64, usize) {
+        let mut plan = plan_of(counters, per_cpu, tick_ns);
         let note = plan.choose_window(limit);
         (plan.window_ns / 1_000_000, usize::from(note.is_some()))
     }
@@ -84,5 +112,14 @@ mod tests {
         // Only whole ticks.
         assert_eq!(chosen_ms(40, false, 10_000_000, RowLimit::DEFAULT), (20, 1));
         assert_eq!(chosen_ms(40, false, 25_000_000, RowLimit::DEFAULT), (50, 1));
+    }
+    #[test]
+    fn a_note_says_where_windows_are_too_short_for_the_limit() {
+        let mut plan = plan_of(8, false, 1_000_000);
+        assert_eq!(plan.few_rows_note(RowLimit::DEFAULT), None);
+        plan.window_ns = 1_000_000;
+        let note = plan.few_rows_note(RowLimit::DEFAULT).unwrap();
+        assert!(note.contains("windows of 1ms have at most 20 rows for 8 counters"), "{note}");
+        assert_eq!(plan.few_rows_note(RowLimit::All), None);
     }
 }
