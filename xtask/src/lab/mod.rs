@@ -81,6 +81,9 @@ pub(crate) struct Args {
     /// Open a shell on the console of one machine instead of running the steps
     #[arg(long)]
     shell: bool,
+    /// Only build the programs that the guests run
+    #[arg(long, conflicts_with = "shell")]
+    build: bool,
     /// Show the consoles
     #[arg(long, short)]
     verbose: bool,
@@ -107,6 +110,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(!args.shell || names.len() == 1, "name one machine for a shell on it");
     let machines: Vec<LabMachine> =
         names.iter().map(|name| LabMachine::read(&lab, name)).collect::<Result<_>>()?;
+    if args.build {
+        return machines
+            .iter()
+            .try_for_each(|machine| guest::build_programs(machine.arch).map(drop));
+    }
     let python = setup::readers_python()?;
     let mut verdicts = Vec::new();
     for machine in &machines {
