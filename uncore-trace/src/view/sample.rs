@@ -10,6 +10,7 @@ use crate::schema::marks::{COMMAND, ListedMarks, Mark, MarkKind};
 use crate::schema::origin::RecordingOrigin;
 use crate::schema::{
     SCHEMA_VERSION, counters, cpus, fabric, io, irqs, loss, marks, metadata, readings, runtime,
+    sums,
 };
 use crate::tables::reader::Recording;
 use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
@@ -19,6 +20,8 @@ pub(super) const BEGIN: i64 = 5_000_000_000;
 /// Wall time at monotonic 0, ns.
 pub(super) const WALL: i64 = 1_700_000_000_000_000_000;
 const WINDOW: i64 = 10_000_000;
+/// Number of windows in a second.
+pub(super) const SECOND_WINDOWS: i64 = 100;
 const TICK: i64 = 1_000_000;
 /// Number of windows.
 pub(super) const WINDOWS: i64 = 300;
@@ -26,6 +29,8 @@ pub(super) const WINDOWS: i64 = 300;
 /// Changes a row before it is written; `false` leaves it out. The number is the index of the row.
 pub(super) struct Broken {
     pub(super) fabric: fn(&mut fabric::Row<'_>, usize) -> bool,
+    /// Whether there are rows of `sums`.
+    pub(super) has_sums: bool,
     pub(super) readings: fn(&mut readings::Row<'_>, usize) -> bool,
     pub(super) runtime: fn(&mut runtime::Row<'_>, usize) -> bool,
     pub(super) irqs: fn(usize) -> bool,
@@ -38,6 +43,7 @@ pub(super) struct Broken {
 /// Nothing broken.
 pub(super) const INTACT: Broken = Broken {
     fabric: |_, _| true,
+    has_sums: false,
     readings: |_, _| true,
     runtime: |_, _| true,
     irqs: |_| true,
@@ -165,9 +171,10 @@ const OWNERS: [(&str, Option<i32>, Option<&str>, Option<&str>, f64); 4] = [
 ];
 
 fn write_fabric(writer: &mut Writer, broken: &Broken) {
-    let mut builder = fabric::Builder::default();
+    let (mut builder, mut second_builder) = (fabric::Builder::default(), sums::Builder::default());
     let mut number = 0;
     for window in 1..=WINDOWS {
+        let is_end = window % SECOND_WINDOWS == 0;
         let mono_ns = BEGIN + window * WINDOW;
         for (counter, (event, unit, scale, per_tick)) in (0..).zip(COUNTERS) {
             let total = per_tick as f64 * (WINDOW / TICK) as f64 * scale;
@@ -204,14 +211,22 @@ fn write_fabric(writer: &mut Writer, broken: &Broken) {
                     processes: None,
                     job: None,
                 };
+                if broken.has_sums && is_end {
+                    let in_second = |value: f64| value * SECOND_WINDOWS as f64;
+                    let window_ns = SECOND_WINDOWS * WINDOW;
+                    let (value, total) = (row.value.map(in_second), row.total.map(in_second));
+                    let second = fabric::Row { window_ns, value, total, ..row };
+                    second_builder.append(&sums::Row::from_share(second, window_ns));
+                }
                 if (broken.fabric)(&mut row, number) {
                     builder.append(&row);
                 }
                 number += 1;
             }
         }
-        if window % 100 == 0 {
+        if is_end {
             writer.write(&fabric::TABLE, &builder.finish()).unwrap();
+            writer.write(&sums::TABLE, &second_builder.finish()).unwrap();
             writer.seal_rows().unwrap();
         }
     }

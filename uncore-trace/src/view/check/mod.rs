@@ -151,7 +151,7 @@ pub fn verify_recording(recording: &Recording) -> Result<Vec<CheckFinding>> {
     let optional = [
         ("files are in their place", intact::verify_places(recording)),
         ("counters read on their CPUs", readers::verify_reader_cpus(recording)),
-        ("seconds sum up windows", sums::verify_sum_rows(recording)),
+        ("seconds sum up windows", sums::verify_sum_rows(recording, &facts)),
         ("device bytes are valid", io::verify_io_rows(recording)),
         ("holders are valid", holders::verify_holder_rows(recording)),
         ("holders hold", held::verify_held_shares(recording)),

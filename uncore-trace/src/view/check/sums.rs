@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use anyhow::Result;
 
+use super::facts::MetadataFacts;
 use super::rows::conservation_fault;
 use super::window::{self, CheckedCounter, CheckedWindow, WindowCollector};
 use super::{CheckOutcome, FaultTally};
@@ -14,9 +15,13 @@ use crate::tables::reader::{Ahead, Recording};
 /// Relative error of a sum of totals.
 const RELATIVE: f64 = 1e-9;
 
-/// Compares each second with its windows; `None` if the recording has no sums.
-pub(super) fn verify_sum_rows(recording: &Recording) -> Option<CheckOutcome> {
-    let compare = || compare_seconds(recording);
+/// Compares each second with its windows; `None` if the recording has no sums. A recorder that was
+/// killed may have synced a second without its last windows.
+pub(super) fn verify_sum_rows(
+    recording: &Recording,
+    facts: &MetadataFacts,
+) -> Option<CheckOutcome> {
+    let compare = || compare_seconds(recording, facts.repaired);
     FaultTally::table_outcome(recording, &sums::TABLE, compare, "seconds")
 }
 
@@ -28,7 +33,14 @@ struct UnsummedWindows {
     windows: HashMap<CheckedCounter, VecDeque<CheckedWindow>>,
 }
 
-fn compare_seconds(recording: &Recording) -> Result<FaultTally> {
+/// What the windows of a second sum to.
+struct UnsummedTotal {
+    total: f64,
+    /// Whether there is a window that ends with the second, or later.
+    is_whole: bool,
+}
+
+fn compare_seconds(recording: &Recording, is_repaired: bool) -> Result<FaultTally> {
     let fabric = recording.open_table(&fabric::TABLE)?;
     let mut unsummed = UnsummedWindows {
         scan: fabric.scan_columns(&window::COLUMNS)?.decode_ahead()?,
@@ -42,7 +54,10 @@ fn compare_seconds(recording: &Recording) -> Result<FaultTally> {
     let mut compare = |seconds: &WindowCollector, second: &CheckedWindow| {
         let counter = seconds.counter_name(second.counter);
         match unsummed.take_total(counter, second) {
-            Ok(total) => tally.examine_item(|| second_fault(seconds, second, total)),
+            Ok(UnsummedTotal { is_whole: false, .. }) if is_repaired => {}
+            Ok(UnsummedTotal { total, .. }) => {
+                tally.examine_item(|| second_fault(seconds, second, total));
+            }
             Err(error) => read = Err(error),
         }
     };
@@ -55,13 +70,18 @@ fn compare_seconds(recording: &Recording) -> Result<FaultTally> {
 
 impl UnsummedWindows {
     /// The sum of the totals of a counter's windows that end in a second.
-    fn take_total(&mut self, counter: CheckedCounter, second: &CheckedWindow) -> Result<f64> {
+    fn take_total(
+        &mut self,
+        counter: CheckedCounter,
+        second: &CheckedWindow,
+    ) -> Result<UnsummedTotal> {
         let last_ns = |windows: &HashMap<CheckedCounter, VecDeque<CheckedWindow>>| {
             windows.get(&counter).and_then(|windows| windows.back()).map(|window| window.end_ns)
         };
         while !self.is_over && last_ns(&self.windows).is_none_or(|end_ns| end_ns < second.end_ns) {
             self.read_batch()?;
         }
+        let is_whole = last_ns(&self.windows).is_some_and(|end_ns| end_ns >= second.end_ns);
         let mut total = 0.0;
         let windows = self.windows.entry(counter).or_default();
         while let Some(window) = windows.pop_front_if(|window| window.end_ns <= second.end_ns) {
@@ -70,7 +90,7 @@ impl UnsummedWindows {
                 total += window.total.unwrap_or_default();
             }
         }
-        Ok(total)
+        Ok(UnsummedTotal { total, is_whole })
     }
 
     fn read_batch(&mut self) -> Result<()> {

@@ -437,6 +437,25 @@ fn a_repaired_recording_may_lack_the_interrupts_of_its_last_ticks() {
     assert_eq!(failed_checks(&early), ["time adds up per tick"]);
 }
 
+/// The recorder was killed after it had synced `sums` and before `fabric`.
+#[test]
+fn a_repaired_recording_may_lack_the_last_windows_of_a_second() {
+    let sound = Broken { has_sums: true, ..INTACT };
+    assert_eq!(failed_checks(&sound), Vec::<&str>::new());
+    let killed = Broken {
+        fabric: |row, _| row.mono_ns <= BEGIN + 2_800_000_000,
+        metadata: |pairs| {
+            pairs.insert(metadata::REPAIRED.to_owned(), "true".to_owned());
+        },
+        ..sound
+    };
+    assert_eq!(failed_checks(&killed), Vec::<&str>::new());
+    let not_killed = Broken { metadata: INTACT.metadata, ..killed };
+    assert!(failed_checks(&not_killed).contains(&"seconds sum up windows"));
+    let gap = Broken { fabric: |row, _| row.mono_ns != BEGIN + 1_500_000_000, ..killed };
+    assert!(failed_checks(&gap).contains(&"seconds sum up windows"));
+}
+
 #[test]
 fn a_label_off_the_clock_is_found() {
     let broken = Broken {
