@@ -3,7 +3,7 @@
 //! The kernel's statistics are read now and then, at any time; the programs' records say in which
 //! tick bytes were moved. So the count of a device at the end of a tick is the sum of the bytes
 //! that were seen until then and those that are known to be unseen: by how much the statistics have
-//! grown more than the sum. What moved in the tick of a reading may be before or after it, so the
+//! grown more than the sum. What moved in the ticks of a reading may be before or after it, so the
 //! unseen bytes lie between two bounds. As they never decrease, the highest lower bound so far
 //! holds for all later times.
 //!
@@ -48,7 +48,16 @@ pub(super) struct StatisticCounters {
     tick_ns: u64,
     counters: Vec<StatisticCounter>,
     /// Readings of ticks that are not closed, oldest first.
-    waiting: VecDeque<StatisticsSample>,
+    waiting: VecDeque<WaitingReading>,
+}
+
+/// A reading whose last tick is not closed yet: it may take longer than a tick, and a device moves
+/// bytes meanwhile.
+#[derive(Debug)]
+struct WaitingReading {
+    sample: StatisticsSample,
+    /// By counter: bytes that ended before the tick in which it began; `None` until that is closed.
+    seen_before: Option<Vec<u64>>,
 }
 
 /// One counter.
@@ -143,7 +152,7 @@ impl StatisticCounters {
     /// Takes a reading. It is used when its tick is closed.
     pub(super) fn feed_reading(&mut self, sampled: &StatisticsSample) {
         if !self.counters.is_empty() {
-            self.waiting.push_back(sampled.clone());
+            self.waiting.push_back(WaitingReading { sample: sampled.clone(), seen_before: None });
         }
     }
 
@@ -162,17 +171,26 @@ impl StatisticCounters {
             let moved = transfers.moved.iter().filter(is_of_counter);
             counter.logged += moved.map(|moved| moved.bytes).sum::<u64>();
         }
-        while let Some(sampled) = self.waiting.pop_front_if(|sampled| sampled.time_ns < end_ns) {
-            for (counter, previous) in self.counters.iter_mut().zip(&completed_before) {
-                // A reading before the first tick is before all that is seen.
-                let seen_before =
-                    if sampled.time_ns + self.tick_ns < end_ns { 0 } else { *previous };
-                let read = sampled.bytes.iter().find(|(id, _)| *id == counter.id);
-                counter.take_reading(
-                    sampled.time_ns,
-                    read.and_then(|(_, bytes)| *bytes),
-                    seen_before,
-                );
+        let has_begun = |reading: &&mut WaitingReading| {
+            reading.seen_before.is_none() && reading.sample.begin_ns < end_ns
+        };
+        for reading in self.waiting.iter_mut().filter(has_begun) {
+            // A reading before the first tick is before all that is seen.
+            let is_before_first = reading.sample.begin_ns + self.tick_ns < end_ns;
+            reading.seen_before = Some(if is_before_first {
+                vec![0; completed_before.len()]
+            } else {
+                completed_before.clone()
+            });
+        }
+        while let Some(WaitingReading { sample, seen_before }) =
+            self.waiting.pop_front_if(|reading| reading.sample.end_ns < end_ns)
+        {
+            let seen_before = seen_before.unwrap_or_else(|| completed_before.clone());
+            for (counter, seen_before) in self.counters.iter_mut().zip(seen_before) {
+                let read = sample.bytes.iter().find(|(id, _)| *id == counter.id);
+                let bytes = read.and_then(|(_, bytes)| *bytes);
+                counter.take_reading(sample.end_ns, bytes, seen_before);
             }
         }
     }
@@ -226,7 +244,7 @@ impl StatisticCounters {
 }
 
 impl StatisticCounter {
-    /// Takes a reading at `time_ns`, in whose tick the bytes beyond `seen_before` ended.
+    /// Takes a reading that ended at `time_ns`, in whose ticks the bytes beyond `seen_before` ended.
     fn take_reading(&mut self, time_ns: u64, bytes: Option<u64>, seen_before: u64) {
         let Some(bytes) = bytes else {
             if self.state == ReadState::Counting {
@@ -299,8 +317,9 @@ mod tests {
     const TICK: u64 = 1000;
 
     /// A disk of which these bytes moved, each at a time; unseen ones are not in the records. It is
-    /// read at these times, and the recording begins with time 0.
-    fn counted(moved: &[(u64, u64, bool)], reads: &[u64], until: u64) -> Vec<u64> {
+    /// read at these times, each of which is the begin of a reading, its moment and its end. The
+    /// recording begins with time 0.
+    fn counted(moved: &[(u64, u64, bool)], reads: &[[u64; 3]], until: u64) -> Vec<u64> {
         let key: DeviceDirection = ("sda".into(), IoDirection::Read);
         let device = StatisticCounter {
             id: 0,
@@ -317,10 +336,10 @@ mod tests {
         let mut statistics =
             StatisticCounters { tick_ns: TICK, counters: vec![device], waiting: VecDeque::new() };
         let before = 5000;
-        for &time in reads {
-            let bytes = moved.iter().filter(|(at, ..)| *at < time).map(|(_, bytes, _)| bytes);
-            let bytes = Some(before + bytes.sum::<u64>());
-            statistics.feed_reading(&StatisticsSample { time_ns: time, bytes: vec![(0, bytes)] });
+        for &[begin_ns, moment, end_ns] in reads {
+            let bytes = moved.iter().filter(|(at, ..)| *at < moment).map(|(_, bytes, _)| bytes);
+            let bytes = vec![(0, Some(before + bytes.sum::<u64>()))];
+            statistics.feed_reading(&StatisticsSample { begin_ns, end_ns, bytes });
         }
         let mut counts = Vec::new();
         for end in (TICK..=until).step_by(TICK as usize) {
@@ -342,18 +361,31 @@ mod tests {
         counts
     }
 
+    /// A reading that takes no time.
+    const fn read_at(time: u64) -> [u64; 3] {
+        [time; 3]
+    }
+
     #[test]
     fn a_request_is_in_its_tick_though_the_statistics_were_read_later() {
         let moved = [(100, 10, true), (1100, 20, true), (1900, 30, true), (2500, 40, true)];
-        assert_eq!(counted(&moved, &[0, 1500, 2100], 3000), [10, 60, 100]);
+        assert_eq!(counted(&moved, &[0, 1500, 2100].map(read_at), 3000), [10, 60, 100]);
+    }
+
+    /// The recorder waited for a CPU while it read: what moved meanwhile was seen.
+    #[test]
+    fn what_moves_during_a_long_reading_is_not_unseen() {
+        let moved = [(100, 10, true), (1100, 20, true), (2500, 40, true), (3500, 80, true)];
+        let reads = [read_at(0), [900, 2900, 3100], read_at(3900)];
+        assert_eq!(counted(&moved, &reads, 4000), [10, 30, 70, 150]);
     }
 
     #[test]
     fn unseen_bytes_are_counted_once_they_are_certain() {
         let moved = [(1100, 20, false), (1900, 30, true), (3500, 40, false)];
         // What was seen in the tick of the first reading may be before or after it.
-        assert_eq!(counted(&moved, &[0, 1850], 4000), [0, 30, 30, 30]);
-        assert_eq!(counted(&moved, &[0, 1850, 2500, 3600], 4000), [0, 30, 50, 90]);
+        assert_eq!(counted(&moved, &[0, 1850].map(read_at), 4000), [0, 30, 30, 30]);
+        assert_eq!(counted(&moved, &[0, 1850, 2500, 3600].map(read_at), 4000), [0, 30, 50, 90]);
     }
 
     #[test]
@@ -378,12 +410,15 @@ mod tests {
         #[test]
         fn a_count_lies_between_what_was_seen_and_what_moved(
             moved in prop::collection::vec((0u64..20_000, 1u64..100, any::<bool>()), 0..60),
-            reads in prop::collection::vec(0u64..20_000, 0..20),
+            reads in prop::collection::vec((0u64..20_000, 0u64..1500, 0u64..1500), 0..20),
         ) {
-            let mut reads = reads;
-            reads.extend([0, 20_500]);
-            reads.sort_unstable();
-            let counts = counted(&moved, &reads, 22_000);
+            let mut times: Vec<u64> =
+                reads.iter().flat_map(|(begin, wait, rest)| [*begin, begin + wait, begin + wait + rest]).collect();
+            times.sort_unstable();
+            let mut reads = vec![read_at(0)];
+            reads.extend(times.as_chunks::<3>().0);
+            reads.push(read_at(23_500));
+            let counts = counted(&moved, &reads, 24_000);
             for (tick, count) in counts.iter().enumerate() {
                 let end = (tick as u64 + 1) * TICK;
                 let sum = |seen: bool| -> u64 {

@@ -14,7 +14,6 @@ use super::limits;
 use super::open_counter::{self, OpenCounter};
 use super::session::Unopened;
 use super::statistics::{DeviceStatistics, StatisticsSample};
-use crate::clock::mono_ns;
 use crate::count::Count;
 use crate::plan::Counter;
 
@@ -58,7 +57,7 @@ impl Counting {
 
     /// Enables all counters, one right after the other.
     pub fn enable(&mut self) -> Result<()> {
-        self.start_sample = Some(self.statistics.read(mono_ns() as u64));
+        self.start_sample = Some(self.statistics.read());
         self.opened
             .iter()
             .try_for_each(|counter| counter.event.enable())
@@ -86,8 +85,8 @@ impl Counting {
     /// left out.
     fn statistic_counts(&self) -> BTreeMap<u32, Count> {
         let Some(start) = &self.start_sample else { return self.earlier_counts.clone() };
-        let current = self.statistics.read(mono_ns() as u64);
-        let enabled = current.time_ns - start.time_ns;
+        let current = self.statistics.read();
+        let enabled = current.end_ns - start.end_ns;
         let mut counts = BTreeMap::new();
         for ((id, current_bytes), (_, start_bytes)) in current.bytes.iter().zip(&start.bytes) {
             let (Some(bytes_now), Some(bytes_before)) = (*current_bytes, *start_bytes) else {

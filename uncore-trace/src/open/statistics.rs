@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::session::Unopened;
 use crate::bounds;
+use crate::clock::mono_ns;
 use crate::discover::statistics::DeviceKind;
 use crate::plan::{Counter, IoDirection};
 
@@ -38,8 +39,10 @@ pub struct DeviceStatistics {
 /// The bytes that the devices have moved so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatisticsSample {
-    /// Time of the reading, ns on `CLOCK_MONOTONIC`.
-    pub time_ns: u64,
+    /// Time before the first was read, ns on `CLOCK_MONOTONIC`.
+    pub begin_ns: u64,
+    /// Time after the last was read, ns on `CLOCK_MONOTONIC`.
+    pub end_ns: u64,
     /// By counter: bytes since the device exists, or `None` if the file cannot be read.
     pub bytes: Vec<(u32, Option<u64>)>,
 }
@@ -77,10 +80,11 @@ impl DeviceStatistics {
         self.sources.is_empty()
     }
 
-    /// Reads all of them. `now_ns` is the time before the first is read, ns on `CLOCK_MONOTONIC`.
-    pub fn read(&self, now_ns: u64) -> StatisticsSample {
-        let bytes = self.sources.iter().map(|source| (source.counter, source.read()));
-        StatisticsSample { time_ns: now_ns, bytes: bytes.collect() }
+    /// Reads all of them.
+    pub fn read(&self) -> StatisticsSample {
+        let begin_ns = mono_ns() as u64;
+        let bytes = self.sources.iter().map(|source| (source.counter, source.read())).collect();
+        StatisticsSample { begin_ns, end_ns: mono_ns() as u64, bytes }
     }
 }
 

@@ -177,7 +177,7 @@ impl Draft {
         });
         let mut timeline = Timeline::new(&setup, Box::new(attributor), &mut sink);
         let now_ns = mono_ns() as u64;
-        timeline.feed_reading(&session.statistics().read(now_ns), &mut sink);
+        timeline.feed_reading(&session.statistics().read(), &mut sink);
         let ledger = &mut timeline.ledger;
         if options.witness_budget.is_some() {
             ledger.set_optional(plan.only_witnesses().map(|witness| witness.id));

@@ -96,10 +96,9 @@ impl RecorderLoop<'_> {
         self.sources.stop_sources(StopPoint::BeforeLastTick, &mut self.state)?;
         // Two parts never end at the same time: the last tick is that of the live one.
         self.wait_for_previous_part(signals).await?;
-        let now_ns = mono_ns() as u64;
-        self.state.open_parts.live.timeline.stop_at(now_ns / tick_ns + 1);
-        // After the tick is chosen, so that this reading is in its window or closes it.
-        self.state.read_statistics(now_ns);
+        // The last tick is that in which this reading ends: a reading counts when its tick is closed.
+        let read_ns = self.state.read_statistics();
+        self.state.open_parts.live.timeline.stop_at(read_ns / tick_ns + 1);
         // By then the last tick's readings have arrived. Later records are not needed: once the
         // programs are detached, nothing refills the ring.
         sleep(2 * self.state.common.options.tick + Duration::from_nanos(2 * SETTLE_NS)).await;
@@ -175,8 +174,7 @@ impl RecorderLoop<'_> {
     /// The order is that of time: what is read or listed before the rings is older than the newest
     /// record, so that a tick is closed only when all that belongs to it has been taken.
     fn drain_rings(&mut self) -> Result<bool> {
-        let now_ns = mono_ns() as u64;
-        self.state.read_statistics(now_ns);
+        let now_ns = self.state.read_statistics();
         self.sources.poll_sources(&mut self.state)?;
         // CPUs are listed before the ring is read: a CPU that is offline in the list has sent all
         // its records before, so they are fed below.

@@ -27,11 +27,14 @@ impl RecorderState<'_> {
         self.open_parts.ledger_at(time_ns).add_explained(cause, time_ns, None, why);
     }
 
-    /// Reads the statistics of disks and interfaces, if they are counted.
-    pub(super) fn read_statistics(&mut self, now_ns: u64) {
-        if !self.session.statistics().is_empty() {
-            self.open_parts.feed_reading(&self.session.statistics().read(now_ns));
+    /// Reads the statistics of disks and interfaces, if they are counted. Returns the time after
+    /// that, ns on `CLOCK_MONOTONIC`.
+    pub(super) fn read_statistics(&mut self) -> u64 {
+        let sample = self.session.statistics().read();
+        if !sample.bytes.is_empty() {
+            self.open_parts.feed_reading(&sample);
         }
+        sample.end_ns
     }
 
     /// Begins and ends parts, if it is time.
