@@ -21,7 +21,10 @@ fn main() -> Result<()> {
     for path in stamp::source_paths() {
         println!("cargo::rerun-if-changed={}", path.display());
     }
-    println!("cargo::rerun-if-changed={}", stamp::object_path().display());
+    let object_paths = [stamp::object_path(), stamp::stamp_path()];
+    for path in object_paths.into_iter().chain(stamp::setting_paths()) {
+        println!("cargo::rerun-if-changed={}", path.display());
+    }
     let out = PathBuf::from(env::var_os("OUT_DIR").context("OUT_DIR is not set")?);
     // TARGET/PROFILE/build/PACKAGE/out: all profiles share one directory for the BPF target.
     let target_dir = out.ancestors().nth(4).unwrap_or(&out).join("bpf");

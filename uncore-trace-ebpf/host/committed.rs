@@ -18,17 +18,16 @@ pub fn renew_object(toolchain: &Toolchain, target_dir: &Path) -> Result<bool> {
     Ok(changed)
 }
 
-/// Fails unless the committed object equals what the sources compile to. If the tools have other
-/// versions than in the stamp, the bytes may differ, and only the sources are compared.
+/// Fails unless the sources compile, to the committed object. If the tools have other versions than
+/// in the stamp, the bytes may differ and are not compared.
 pub fn verify_object(toolchain: &Toolchain, target_dir: &Path) -> Result<()> {
     stamp::verify_sources()?;
+    let object = stamp::read_file(&build::compile_object(toolchain, build::PROGRAM, target_dir)?)?;
     let versions = toolchain.tool_versions()?;
     let committed = fs::read_to_string(stamp::stamp_path()).context("cannot read the stamp")?;
-    if !committed.ends_with(&format!("{versions}\n")) {
-        return Ok(());
-    }
-    let object = stamp::read_file(&build::compile_object(toolchain, build::PROGRAM, target_dir)?)?;
-    if stamp::stamp(&object, &versions)? != committed {
+    if committed.ends_with(&format!("{versions}\n"))
+        && stamp::stamp(&object, &versions)? != committed
+    {
         bail!("the committed BPF object is not what its sources compile to: run `cargo xtask bpf`");
     }
     Ok(())

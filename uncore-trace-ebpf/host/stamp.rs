@@ -33,6 +33,7 @@ pub fn source_paths() -> Vec<PathBuf> {
     [
         "uncore-trace-ebpf/src",
         "uncore-trace-ebpf/Cargo.toml",
+        "uncore-trace-ebpf/host/build.rs",
         "uncore-trace-common/src",
         "uncore-trace-common/Cargo.toml",
     ]
@@ -60,7 +61,15 @@ pub fn stamp(object: &[u8], versions: &str) -> Result<String> {
     Ok(format!("sources {}\nobject {}\n{versions}\n", source_digest()?, hex_digest(object)))
 }
 
-/// SHA-256 of the names and contents of all sources, and of the locked versions of dependencies.
+/// Files of which a part decides what the sources compile to: the profile, and the locked versions
+/// of dependencies.
+#[must_use]
+pub fn setting_paths() -> [PathBuf; 2] {
+    ["Cargo.toml", "Cargo.lock"].map(|name| workspace_root().join(name))
+}
+
+/// SHA-256 of the names and contents of all sources, of the profile of the object, and of the locked
+/// versions of dependencies.
 fn source_digest() -> Result<String> {
     let root = workspace_root();
     let mut files = Vec::new();
@@ -75,11 +84,14 @@ fn source_digest() -> Result<String> {
         digest.update([0]);
         digest.update(read_file(file)?);
     }
-    let lock = fs::read_to_string(root.join("Cargo.lock")).context("cannot read Cargo.lock")?;
-    for package in
-        lock.split("[[package]]").filter(|package| package.starts_with("\nname = \"aya-"))
-    {
-        digest.update(package);
+    let [manifest_path, lock_path] = setting_paths();
+    let (manifest, lock) = (read_text(&manifest_path)?, read_text(&lock_path)?);
+    let profiles = manifest.split("\n[").filter(|section| section.starts_with("profile.bpf"));
+    let profile_lines = profiles.flat_map(str::lines).filter(|line| !line.starts_with('#'));
+    let packages = lock.split("[[package]]");
+    let packages = packages.filter(|package| package.starts_with("\nname = \"aya-"));
+    for part in profile_lines.chain(packages) {
+        digest.update(part);
     }
     Ok(text(&digest.finalize()))
 }
@@ -98,6 +110,10 @@ fn collect_files(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 /// Reads a file.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 fn hex_digest(bytes: &[u8]) -> String {
