@@ -16,7 +16,7 @@ use crate::tables::reader::{Ahead, Recording};
 const RELATIVE: f64 = 1e-9;
 
 /// Compares each second with its windows; `None` if the recording has no sums. A recorder that was
-/// killed may have synced a second without its last windows.
+/// killed may have synced a second without its last windows: such a second ends after all windows.
 pub(super) fn verify_sum_rows(
     recording: &Recording,
     facts: &MetadataFacts,
@@ -30,14 +30,16 @@ struct UnsummedWindows {
     scan: Ahead,
     collector: WindowCollector,
     is_over: bool,
+    /// The end of the last window of any counter so far, `CLOCK_MONOTONIC`, ns.
+    last_end_ns: i64,
     windows: HashMap<CheckedCounter, VecDeque<CheckedWindow>>,
 }
 
 /// What the windows of a second sum to.
 struct UnsummedTotal {
     total: f64,
-    /// Whether there is a window that ends with the second, or later.
-    is_whole: bool,
+    /// Whether the second ends after all windows of `fabric`.
+    is_last: bool,
 }
 
 fn compare_seconds(recording: &Recording, is_repaired: bool) -> Result<FaultTally> {
@@ -46,6 +48,7 @@ fn compare_seconds(recording: &Recording, is_repaired: bool) -> Result<FaultTall
         scan: fabric.scan_columns(&window::COLUMNS)?.decode_ahead()?,
         collector: WindowCollector::default(),
         is_over: false,
+        last_end_ns: i64::MIN,
         windows: HashMap::new(),
     };
     let mut tally = FaultTally::default();
@@ -54,9 +57,9 @@ fn compare_seconds(recording: &Recording, is_repaired: bool) -> Result<FaultTall
     let mut compare = |seconds: &WindowCollector, second: &CheckedWindow| {
         let counter = seconds.counter_name(second.counter);
         match unsummed.take_total(counter, second) {
-            Ok(UnsummedTotal { is_whole: false, .. }) if is_repaired => {}
-            Ok(UnsummedTotal { total, .. }) => {
-                tally.examine_item(|| second_fault(seconds, second, total));
+            Ok(UnsummedTotal { total, is_last }) => {
+                let comparable_total = (!(is_last && is_repaired)).then_some(total);
+                tally.examine_item(|| second_fault(seconds, second, comparable_total));
             }
             Err(error) => read = Err(error),
         }
@@ -81,7 +84,6 @@ impl UnsummedWindows {
         while !self.is_over && last_ns(&self.windows).is_none_or(|end_ns| end_ns < second.end_ns) {
             self.read_batch()?;
         }
-        let is_whole = last_ns(&self.windows).is_some_and(|end_ns| end_ns >= second.end_ns);
         let mut total = 0.0;
         let windows = self.windows.entry(counter).or_default();
         while let Some(window) = windows.pop_front_if(|window| window.end_ns <= second.end_ns) {
@@ -90,12 +92,13 @@ impl UnsummedWindows {
                 total += window.total.unwrap_or_default();
             }
         }
-        Ok(UnsummedTotal { total, is_whole })
+        Ok(UnsummedTotal { total, is_last: self.last_end_ns < second.end_ns })
     }
 
     fn read_batch(&mut self) -> Result<()> {
-        let windows = &mut self.windows;
+        let Self { windows, last_end_ns, .. } = self;
         let mut keep_window = |collector: &WindowCollector, window: &CheckedWindow| {
+            *last_end_ns = window.end_ns.max(*last_end_ns);
             windows.entry(collector.counter_name(window.counter)).or_default().push_back(*window);
         };
         if let Some(batch) = self.scan.next().transpose()? {
@@ -111,11 +114,11 @@ impl UnsummedWindows {
 fn second_fault(
     seconds: &WindowCollector,
     second: &CheckedWindow,
-    fabric_total: f64,
+    fabric_total: Option<f64>,
 ) -> Option<String> {
     let total = second.total.unwrap_or_default();
-    let is_near = (fabric_total - total).abs() <= RELATIVE * total.abs().max(fabric_total.abs());
-    if !is_near {
+    let is_near = |other: &f64| (other - total).abs() <= RELATIVE * total.abs().max(other.abs());
+    if let Some(fabric_total) = fabric_total.filter(|fabric_total| !is_near(fabric_total)) {
         let name = seconds.describe_window(second);
         return Some(format!("{name}: sums has {total}, the windows of fabric {fabric_total}"));
     }
