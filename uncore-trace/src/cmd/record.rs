@@ -101,8 +101,7 @@ pub fn run(args: &Args) -> Result<u8> {
     options.io |= plan.needs_io(args.method);
     warn_of_missing_cgroups(&options.cgroups, &machine.cgroups);
     super::log_plan_notices(&plan);
-    if args.interval.is_some()
-        && let Some(note) = plan.few_rows_note(options.row_limit)
+    if let Some(note) = plan.few_rows_note(options.row_limit)
         && !args.quiet
     {
         messages::print_message(&note);

@@ -47,8 +47,8 @@ impl Plan {
         let max_rows = limit.window_rows(self.window_ns)?;
         (max_rows < self.wanted_rows()).then(|| {
             format!(
-                "note: windows of {} have at most {max_rows} rows for {} counters, too few for each \
-                 owner; --rows all keeps all",
+                "note: --rows leaves {max_rows} rows of a window of {} for {} counters, so small owners \
+                 share rows; a longer -I or --rows all keeps more",
                 self.window_length(),
                 self.divided_counters().count()
             )
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(plan.few_rows_note(RowLimit::DEFAULT), None);
         plan.window_ns = 1_000_000;
         let note = plan.few_rows_note(RowLimit::DEFAULT).unwrap();
-        assert!(note.contains("windows of 1ms have at most 20 rows for 8 counters"), "{note}");
+        assert!(note.contains("leaves 20 rows of a window of 1ms for 8 counters"), "{note}");
         assert_eq!(plan.few_rows_note(RowLimit::All), None);
     }
 }
