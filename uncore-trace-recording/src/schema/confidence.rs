@@ -49,7 +49,7 @@ static RELATIVE_HALF_WIDTHS: LazyLock<[f64; 101]> = LazyLock::new(|| {
 });
 
 fn compute_relative_half_width(confidence: f32) -> f64 {
-    RIGHT_WITHIN * LEVEL.atanh() / f64::from(confidence).atanh()
+    RIGHT_WITHIN * libm::atanh(LEVEL) / libm::atanh(f64::from(confidence))
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub const BASELINE_LOG_SD: f64 = 1.0;
 /// How much of the part `unattributed` of a count owners may have caused: what is above the prior's
 /// median by more than one standard deviation.
 pub fn part_of_somebody(unattributed: f64) -> f64 {
-    (unattributed - BASELINE_MEDIAN * BASELINE_LOG_SD.exp()).max(0.0)
+    (unattributed - BASELINE_MEDIAN * libm::exp(BASELINE_LOG_SD)).max(0.0)
 }
 
 table! {

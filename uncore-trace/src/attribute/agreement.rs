@@ -26,10 +26,10 @@ impl ByteAgreement {
             return;
         }
         let Some(mean) = &mut self.mean else {
-            self.mean = Some(ratio.ln());
+            self.mean = Some(libm::log(ratio));
             return;
         };
-        let deviation = ratio.ln() - *mean;
+        let deviation = libm::log(ratio) - *mean;
         if self.deviations.len() == MEMORY {
             self.deviations.pop_front();
         }

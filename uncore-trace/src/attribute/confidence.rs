@@ -12,13 +12,13 @@ pub(super) fn within_tenth(variance: f64) -> f64 {
     if variance.is_nan() {
         return 0.0;
     }
-    if variance > 0.0 { (RIGHT_WITHIN * PI / (12.0 * variance).sqrt()).tanh() } else { 1.0 }
+    if variance > 0.0 { libm::tanh(RIGHT_WITHIN * PI / (12.0 * variance).sqrt()) } else { 1.0 }
 }
 
 /// The variance of a relative error that is within 10 % with this probability: the inverse of
 /// [`within_tenth`].
 pub(super) fn variance_of(within: f64) -> f64 {
-    let deviations = within.clamp(0.0, 1.0).atanh();
+    let deviations = libm::atanh(within.clamp(0.0, 1.0));
     (RIGHT_WITHIN * PI / deviations).powi(2) / 12.0
 }
 

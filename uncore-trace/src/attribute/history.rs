@@ -94,7 +94,7 @@ impl UseMoments {
             let decay = if self.ticks + idle <= memory_ticks {
                 self.ticks / (self.ticks + idle)
             } else {
-                (-idle * MOMENTS_GAIN).exp()
+                libm::exp(-idle * MOMENTS_GAIN)
             };
             self.ticks += idle;
             self.mean *= decay;

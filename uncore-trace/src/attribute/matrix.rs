@@ -4,8 +4,8 @@
 //! the work of a Cholesky factor and of an inverse is made of such products, block by block. The
 //! workers of the attributor are threads already, so nothing here starts any.
 //!
-//! On every CPU with fused multiply-add the results are the same to the last bit, so a recording of
-//! one machine is divided in the same way on another. The kernels add the products of an entry in
+//! On every CPU with fused multiply-add (on x86-64, FMA and AVX2) the results are the same to the
+//! last bit, so a recording of one machine is divided in the same way on another. The kernels add the products of an entry in
 //! their order, 256 at a time, each with one rounding. They differ only in whether a factor of the
 //! product is rounded, and a factor of 1 or -1 rounds nothing: others are not used.
 
@@ -607,20 +607,26 @@ mod tests {
             let mut rounded = DenseMatrix::<f32>::default();
             gram.add_products(&DenseMatrix::from_use(&rows));
             rounded.add_products(&DenseMatrix::from_use(&rows));
+            let mut difference = gram.clone();
+            let product = DenseMatrix::from_use(&rows);
+            difference.add_product(0, Sign::Minus, product.whole().transpose(), product.whole());
             for (first, second) in (0..slots).flat_map(|slot| [(slot, slot), (slot, slots - 1)]) {
-                let (mut sum, mut rounded_sum) = (0.0, 0.0);
-                for chunk in rows.chunks(256) {
-                    let (mut chunk_sum, mut rounded_chunk_sum) = (0.0, 0.0);
+                let sum_chunk = |chunk: &[ScaledRow]| {
+                    let (mut sum, mut rounded_sum) = (0.0, 0.0);
                     for ScaledRow { row, .. } in chunk {
                         let (left, right) = (row[first].amount, row[second].amount);
-                        chunk_sum = f64::from(left).mul_add(f64::from(right), chunk_sum);
-                        rounded_chunk_sum = left.mul_add(right, rounded_chunk_sum);
+                        sum = f64::from(left).mul_add(f64::from(right), sum);
+                        rounded_sum = left.mul_add(right, rounded_sum);
                     }
-                    sum += chunk_sum;
-                    rounded_sum += rounded_chunk_sum;
-                }
+                    (sum, rounded_sum)
+                };
+                let chunk_sums: Vec<(f64, f32)> = rows.chunks(256).map(sum_chunk).collect();
+                let sum = chunk_sums.iter().fold(0.0, |sum, (chunk_sum, _)| sum + chunk_sum);
+                let rounded_sum = chunk_sums.iter().fold(0.0, |sum, (_, chunk_sum)| sum + chunk_sum);
+                let remainder = chunk_sums.iter().fold(sum, |sum, (chunk_sum, _)| sum - chunk_sum);
                 prop_assert_eq!(gram.entry(first, second).to_bits(), f64::to_bits(sum));
                 prop_assert_eq!(rounded.entry(first, second).to_bits(), f32::to_bits(rounded_sum));
+                prop_assert_eq!(difference.entry(first, second).to_bits(), f64::to_bits(remainder));
             }
         }
 

@@ -25,7 +25,7 @@ pub(super) const MEMORY: f64 = 60_000.0;
 
 /// The forgetting factor of the sums for one group of the longest scale.
 fn forgetting_factor() -> f64 {
-    (-(GROUP_LEN.pow(3) as f64) / MEMORY).exp()
+    libm::exp(-(GROUP_LEN.pow(3) as f64) / MEMORY)
 }
 
 /// Least expected count of a tick, relative to the mean: the errors of a quiet tick are not small

@@ -183,7 +183,7 @@ impl ModelFit {
         let mut ticks = STEP_RATIO as f64;
         for step in &mut self.steps {
             let Some(step_mean) = mean else { return };
-            mean = step.add_mean(step_mean, (-ticks / MEMORY).exp());
+            mean = step.add_mean(step_mean, libm::exp(-ticks / MEMORY));
             ticks *= STEP_RATIO as f64;
         }
     }
@@ -202,7 +202,7 @@ impl ModelFit {
             own_squares += (part * group.relative_change).powi(2);
             concentration += part * part;
         }
-        let forgetting_factor = (-(ticks as f64) / MEMORY).exp();
+        let forgetting_factor = libm::exp(-(ticks as f64) / MEMORY);
         self.blocks = forgetting_factor * self.blocks + 1.0;
         self.common_squares = forgetting_factor * self.common_squares + change * change;
         self.own_squares = forgetting_factor * self.own_squares + own_squares;

@@ -214,7 +214,7 @@ fn normal_hazard(deviate: f64) -> f64 {
         // The asymptotic series: the probability is too small to divide by.
         return deviate + 1.0 / deviate - 2.0 / deviate.powi(3) + 10.0 / deviate.powi(5);
     }
-    let density = (-0.5 * deviate * deviate).exp() / (2.0 * PI).sqrt();
+    let density = libm::exp(-0.5 * deviate * deviate) / (2.0 * PI).sqrt();
     density / (0.5 * libm::erfc(deviate * FRAC_1_SQRT_2))
 }
 

@@ -185,7 +185,7 @@ pub(super) fn solve_rates(
         .collect();
     let is_first = previous.rates.is_empty();
     for step in 0..options.max_steps {
-        let rates: Vec<f64> = log_rates.iter().map(|log_rate| log_rate.exp()).collect();
+        let rates: Vec<f64> = log_rates.iter().map(|log_rate| libm::exp(*log_rate)).collect();
         if step == 0 || is_first && step % REWEIGH_INTERVAL == 0 {
             residual_variances = posterior.residual_variances(&rates);
             equations = posterior.weigh_scales(&residual_variances);
@@ -217,7 +217,7 @@ pub(super) fn solve_rates(
             break;
         }
     }
-    let rates: Vec<f64> = log_rates.iter().map(|log_rate| log_rate.exp()).collect();
+    let rates: Vec<f64> = log_rates.iter().map(|log_rate| libm::exp(*log_rate)).collect();
     let covariance = if options.keeps_covariance {
         posterior.reorder_covariance(previous)
     } else {
@@ -254,20 +254,20 @@ impl<'a> RatePosterior<'a> {
         active_slots: &'a [usize],
     ) -> Self {
         let index = |slot: u16| active_slots.binary_search(&usize::from(slot)).ok();
-        let baseline_mean = (BASELINE_MEDIAN * counts.sum / sums.ticks).ln();
+        let baseline_mean = libm::log(BASELINE_MEDIAN * counts.sum / sums.ticks);
         let priors = active_slots.iter().filter_map(|slot| columns.get(*slot)).map(|column| {
             let parent = column.parent.and_then(index);
             let sd = prior_sd(model.predictor, column.kind);
             let own_mean = match column.kind {
                 ColumnKind::Baseline => Some(baseline_mean),
                 _ if column.device().is_some() && parent.is_none() => {
-                    Some(expected_device_rate(column, model.devices).ln())
+                    Some(libm::log(expected_device_rate(column, model.devices)))
                 }
                 _ => None,
             };
             RatePrior {
                 parent,
-                offset: if column.kind == ColumnKind::Far { FAR.ln() } else { 0.0 },
+                offset: if column.kind == ColumnKind::Far { libm::log(FAR) } else { 0.0 },
                 own_mean,
                 precision: 1.0 / (sd * sd),
                 is_leading: own_mean.is_none()
@@ -307,14 +307,15 @@ impl<'a> RatePosterior<'a> {
         let n = self.active_slots.len();
         let is_leading = |index: &usize| self.priors[*index].is_leading;
         let leading_use: f64 = (1..n).filter(is_leading).map(|index| self.total_use(index)).sum();
-        let mean_log_rate = (mean * self.sums.ticks / leading_use.max(1e-9 * self.sums.ticks)).ln();
+        let mean_log_rate =
+            libm::log(mean * self.sums.ticks / leading_use.max(1e-9 * self.sums.ticks));
         let mut log_rates = vec![f64::NAN; n];
         for (log_rate, prior) in log_rates.iter_mut().zip(&self.priors) {
             *log_rate = prior.own_mean.unwrap_or(f64::NAN);
         }
         for (log_rate, slot) in log_rates.iter_mut().zip(self.active_slots) {
             if let Some(rate) = previous.rates.get(*slot).filter(|rate| **rate > 0.0) {
-                *log_rate = rate.ln();
+                *log_rate = libm::log(*rate);
             }
         }
         // Parents first: a column is at most two below a group.

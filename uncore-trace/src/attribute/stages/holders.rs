@@ -378,7 +378,7 @@ impl HolderClaim {
         }
         let holders = self.shared_count / self.fair_value;
         let cumulative = |value: f64| {
-            1.0 - (1.0 - (value / self.shared_count).clamp(0.0, 1.0)).powf(holders - 1.0)
+            1.0 - libm::pow(1.0 - (value / self.shared_count).clamp(0.0, 1.0), holders - 1.0)
         };
         let margin = RIGHT_WITHIN * (self.alone + self.shared);
         cumulative(self.shared + margin) - cumulative(self.shared - margin)
