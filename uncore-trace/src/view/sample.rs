@@ -21,7 +21,7 @@ pub(super) const BEGIN: i64 = 5_000_000_000;
 pub(super) const WALL: i64 = 1_700_000_000_000_000_000;
 const WINDOW: i64 = 10_000_000;
 /// Number of windows in a second.
-pub(super) const SECOND_WINDOWS: i64 = 100;
+const SECOND_WINDOWS: i64 = 100;
 const TICK: i64 = 1_000_000;
 /// Number of windows.
 pub(super) const WINDOWS: i64 = 300;

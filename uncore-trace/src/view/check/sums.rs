@@ -35,13 +35,6 @@ struct UnsummedWindows {
     windows: HashMap<CheckedCounter, VecDeque<CheckedWindow>>,
 }
 
-/// What the windows of a second sum to.
-struct UnsummedTotal {
-    total: f64,
-    /// Whether the second ends after all windows of `fabric`.
-    is_last: bool,
-}
-
 fn compare_seconds(recording: &Recording, is_repaired: bool) -> Result<FaultTally> {
     let fabric = recording.open_table(&fabric::TABLE)?;
     let mut unsummed = UnsummedWindows {
@@ -57,8 +50,9 @@ fn compare_seconds(recording: &Recording, is_repaired: bool) -> Result<FaultTall
     let mut compare = |seconds: &WindowCollector, second: &CheckedWindow| {
         let counter = seconds.counter_name(second.counter);
         match unsummed.take_total(counter, second) {
-            Ok(UnsummedTotal { total, is_last }) => {
-                let comparable_total = (!(is_last && is_repaired)).then_some(total);
+            Ok(total) => {
+                let is_cut = is_repaired && unsummed.last_end_ns < second.end_ns;
+                let comparable_total = (!is_cut).then_some(total);
                 tally.examine_item(|| second_fault(seconds, second, comparable_total));
             }
             Err(error) => read = Err(error),
@@ -73,11 +67,7 @@ fn compare_seconds(recording: &Recording, is_repaired: bool) -> Result<FaultTall
 
 impl UnsummedWindows {
     /// The sum of the totals of a counter's windows that end in a second.
-    fn take_total(
-        &mut self,
-        counter: CheckedCounter,
-        second: &CheckedWindow,
-    ) -> Result<UnsummedTotal> {
+    fn take_total(&mut self, counter: CheckedCounter, second: &CheckedWindow) -> Result<f64> {
         let last_ns = |windows: &HashMap<CheckedCounter, VecDeque<CheckedWindow>>| {
             windows.get(&counter).and_then(|windows| windows.back()).map(|window| window.end_ns)
         };
@@ -92,7 +82,7 @@ impl UnsummedWindows {
                 total += window.total.unwrap_or_default();
             }
         }
-        Ok(UnsummedTotal { total, is_last: self.last_end_ns < second.end_ns })
+        Ok(total)
     }
 
     fn read_batch(&mut self) -> Result<()> {
