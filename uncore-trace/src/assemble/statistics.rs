@@ -56,8 +56,9 @@ pub(super) struct StatisticCounters {
 #[derive(Debug)]
 struct WaitingReading {
     sample: StatisticsSample,
-    /// By counter: bytes that ended before the tick in which it began; `None` until that is closed.
-    seen_before: Option<Vec<u64>>,
+    /// By counter: bytes that ended before the tick in which it began; empty if that was before the
+    /// first tick, and until it is closed.
+    seen_before: Vec<u64>,
 }
 
 /// One counter.
@@ -152,7 +153,8 @@ impl StatisticCounters {
     /// Takes a reading. It is used when its tick is closed.
     pub(super) fn feed_reading(&mut self, sampled: &StatisticsSample) {
         if !self.counters.is_empty() {
-            self.waiting.push_back(WaitingReading { sample: sampled.clone(), seen_before: None });
+            self.waiting
+                .push_back(WaitingReading { sample: sampled.clone(), seen_before: Vec::new() });
         }
     }
 
@@ -171,26 +173,20 @@ impl StatisticCounters {
             let moved = transfers.moved.iter().filter(is_of_counter);
             counter.logged += moved.map(|moved| moved.bytes).sum::<u64>();
         }
-        let has_begun = |reading: &&mut WaitingReading| {
-            reading.seen_before.is_none() && reading.sample.begin_ns < end_ns
-        };
-        for reading in self.waiting.iter_mut().filter(has_begun) {
-            // A reading before the first tick is before all that is seen.
-            let is_before_first = reading.sample.begin_ns + self.tick_ns < end_ns;
-            reading.seen_before = Some(if is_before_first {
-                vec![0; completed_before.len()]
-            } else {
-                completed_before.clone()
-            });
+        let tick = end_ns.saturating_sub(self.tick_ns)..end_ns;
+        let begins_in_tick =
+            |reading: &&mut WaitingReading| tick.contains(&reading.sample.begin_ns);
+        for reading in self.waiting.iter_mut().filter(begins_in_tick) {
+            reading.seen_before.clone_from(&completed_before);
         }
         while let Some(WaitingReading { sample, seen_before }) =
             self.waiting.pop_front_if(|reading| reading.sample.end_ns < end_ns)
         {
-            let seen_before = seen_before.unwrap_or_else(|| completed_before.clone());
-            for (counter, seen_before) in self.counters.iter_mut().zip(seen_before) {
+            for (index, counter) in self.counters.iter_mut().enumerate() {
                 let read = sample.bytes.iter().find(|(id, _)| *id == counter.id);
                 let bytes = read.and_then(|(_, bytes)| *bytes);
-                counter.take_reading(sample.end_ns, bytes, seen_before);
+                let bytes_before = seen_before.get(index).copied().unwrap_or_default();
+                counter.take_reading(sample.end_ns, bytes, bytes_before);
             }
         }
     }
@@ -244,7 +240,7 @@ impl StatisticCounters {
 }
 
 impl StatisticCounter {
-    /// Takes a reading that ended at `time_ns`, in whose ticks the bytes beyond `seen_before` ended.
+    /// Takes a reading that ended at `time_ns`. The bytes beyond `seen_before` ended in its ticks.
     fn take_reading(&mut self, time_ns: u64, bytes: Option<u64>, seen_before: u64) {
         let Some(bytes) = bytes else {
             if self.state == ReadState::Counting {
@@ -412,8 +408,9 @@ mod tests {
             moved in prop::collection::vec((0u64..20_000, 1u64..100, any::<bool>()), 0..60),
             reads in prop::collection::vec((0u64..20_000, 0u64..1500, 0u64..1500), 0..20),
         ) {
-            let mut times: Vec<u64> =
-                reads.iter().flat_map(|(begin, wait, rest)| [*begin, begin + wait, begin + wait + rest]).collect();
+            let times_of_reading =
+                |(begin, wait, rest): &(u64, u64, u64)| [*begin, begin + wait, begin + wait + rest];
+            let mut times: Vec<u64> = reads.iter().flat_map(times_of_reading).collect();
             times.sort_unstable();
             let mut reads = vec![read_at(0)];
             reads.extend(times.as_chunks::<3>().0);

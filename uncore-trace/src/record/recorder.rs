@@ -96,7 +96,7 @@ impl RecorderLoop<'_> {
         self.sources.stop_sources(StopPoint::BeforeLastTick, &mut self.state)?;
         // Two parts never end at the same time: the last tick is that of the live one.
         self.wait_for_previous_part(signals).await?;
-        // The last tick is that in which this reading ends: a reading counts when its tick is closed.
+        // A reading counts when the tick in which it ends is closed: that is the last one.
         let read_ns = self.state.read_statistics();
         self.state.open_parts.live.timeline.stop_at(read_ns / tick_ns + 1);
         // By then the last tick's readings have arrived. Later records are not needed: once the
