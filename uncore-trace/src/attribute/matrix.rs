@@ -5,9 +5,10 @@
 //! workers of the attributor are threads already, so nothing here starts any.
 //!
 //! On every CPU with fused multiply-add (on x86-64, FMA and AVX2) the results are the same to the
-//! last bit, so a recording of one machine is divided in the same way on another. The kernels add the products of an entry in
-//! their order, 256 at a time, each with one rounding. They differ only in whether a factor of the
-//! product is rounded, and a factor of 1 or -1 rounds nothing: others are not used.
+//! last bit, so a recording of one machine is divided in the same way on another. The kernels add
+//! the products of an entry in their order, 256 at a time, each with one rounding. They differ only
+//! in whether a factor of the product is rounded, and a factor of 1 or -1 rounds nothing: others are
+//! not used.
 
 use std::ops::{AddAssign, Mul, Range};
 
@@ -620,10 +621,11 @@ mod tests {
                     }
                     (sum, rounded_sum)
                 };
-                let chunk_sums: Vec<(f64, f32)> = rows.chunks(256).map(sum_chunk).collect();
-                let sum = chunk_sums.iter().fold(0.0, |sum, (chunk_sum, _)| sum + chunk_sum);
-                let rounded_sum = chunk_sums.iter().fold(0.0, |sum, (_, chunk_sum)| sum + chunk_sum);
-                let remainder = chunk_sums.iter().fold(sum, |sum, (chunk_sum, _)| sum - chunk_sum);
+                let (sums, rounded_sums): (Vec<f64>, Vec<f32>) =
+                    rows.chunks(256).map(sum_chunk).unzip();
+                let sum = sums.iter().fold(0.0, |sum, chunk_sum| sum + chunk_sum);
+                let rounded_sum = rounded_sums.iter().fold(0.0, |sum, chunk_sum| sum + chunk_sum);
+                let remainder = sums.iter().fold(sum, |sum, chunk_sum| sum - chunk_sum);
                 prop_assert_eq!(gram.entry(first, second).to_bits(), f64::to_bits(sum));
                 prop_assert_eq!(rounded.entry(first, second).to_bits(), f32::to_bits(rounded_sum));
                 prop_assert_eq!(difference.entry(first, second).to_bits(), f64::to_bits(remainder));

@@ -7,7 +7,7 @@ const MIN_LEARNT_TICKS: u64 = 100;
 
 /// Rates are solved anew when one in so many ticks is new, and after this time. In the benches,
 /// 2 s instead of 5 s place 0.3 % of the bytes of two minutes better; with a divisor of 2 and 10 s,
-/// 0.3 to 1.0 % more of the bytes of 30 s are misplaced, for 4 to 8 % less CPU time (16 and 72 CPUs).
+/// 0.3 to 1.0 % more of the bytes of 30 s are misplaced (16 and 72 CPUs, two seeds).
 const YOUNG_DIVISOR: u64 = 4;
 const SOLVE_INTERVAL_NS: u64 = 5_000_000_000;
 
