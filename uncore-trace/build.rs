@@ -14,28 +14,27 @@ use uncore_trace_ebpf::stamp;
 fn main() -> Result<()> {
     // A quarter of the size of line tables that are not compressed, and the standard library reads
     // them. The static programs are linked otherwise, and have their line tables in another file.
-    let is = |name, value| env::var_os(name).is_some_and(|found| found == value);
-    if is("CARGO_CFG_TARGET_ENV", "gnu") && is("PROFILE", "release") {
+    let has_value = |variable, value| env::var_os(variable).is_some_and(|found| found == value);
+    if has_value("CARGO_CFG_TARGET_ENV", "gnu") && has_value("PROFILE", "release") {
         println!("cargo::rustc-link-arg-bins=-Wl,--compress-debug-sections=zlib");
     }
-    for path in stamp::source_paths() {
+    let committed_paths = [stamp::object_path(), stamp::stamp_path()];
+    let source_paths = stamp::source_paths().into_iter().chain(stamp::setting_paths());
+    for path in source_paths.chain(committed_paths) {
         println!("cargo::rerun-if-changed={}", path.display());
     }
-    let object_paths = [stamp::object_path(), stamp::stamp_path()];
-    for path in object_paths.into_iter().chain(stamp::setting_paths()) {
-        println!("cargo::rerun-if-changed={}", path.display());
-    }
-    let out = PathBuf::from(env::var_os("OUT_DIR").context("OUT_DIR is not set")?);
+    let out_dir = PathBuf::from(env::var_os("OUT_DIR").context("OUT_DIR is not set")?);
     // TARGET/PROFILE/build/PACKAGE/out: all profiles share one directory for the BPF target.
-    let target_dir = out.ancestors().nth(4).unwrap_or(&out).join("bpf");
-    let object = object(&target_dir)?;
-    let to = out.join("uncore-trace.bpf.o.z");
-    compress(&object, &to)
-        .with_context(|| format!("cannot compress {} to {}", object.display(), to.display()))
+    let target_dir = out_dir.ancestors().nth(4).unwrap_or(&out_dir).join("bpf");
+    let object_path = object(&target_dir)?;
+    let compressed_path = out_dir.join("uncore-trace.bpf.o.z");
+    compress_file(&object_path, &compressed_path).with_context(|| {
+        format!("cannot compress {} to {}", object_path.display(), compressed_path.display())
+    })
 }
 
-fn compress(from: &Path, to: &Path) -> io::Result<()> {
-    let mut file = ZlibEncoder::new(File::create(to)?, Compression::best());
-    io::copy(&mut File::open(from)?, &mut file)?;
-    file.finish().map(drop)
+fn compress_file(source: &Path, target: &Path) -> io::Result<()> {
+    let mut encoder = ZlibEncoder::new(File::create(target)?, Compression::best());
+    io::copy(&mut File::open(source)?, &mut encoder)?;
+    encoder.finish().map(drop)
 }

@@ -68,8 +68,8 @@ pub fn setting_paths() -> [PathBuf; 2] {
     ["Cargo.toml", "Cargo.lock"].map(|name| workspace_root().join(name))
 }
 
-/// SHA-256 of the names and contents of all sources, of the profile of the object, and of the locked
-/// versions of dependencies.
+/// SHA-256 of the names and contents of all sources, of the profile, and of the locked versions of
+/// dependencies.
 fn source_digest() -> Result<String> {
     let root = workspace_root();
     let mut files = Vec::new();

@@ -47,8 +47,8 @@ impl Plan {
         let max_rows = limit.window_rows(self.window_ns)?;
         (max_rows < self.wanted_rows()).then(|| {
             format!(
-                "note: --rows leaves {max_rows} rows of a window of {} for {} counters, so small owners \
-                 share rows; a longer -I or --rows all keeps more",
+                "note: --rows leaves {max_rows} rows of a window of {} for {} counters, so small \
+                 owners share rows; a longer -I or --rows all keeps more",
                 self.window_length(),
                 self.divided_counters().count()
             )
@@ -113,6 +113,7 @@ mod tests {
         assert_eq!(chosen_ms(40, false, 10_000_000, RowLimit::DEFAULT), (20, 1));
         assert_eq!(chosen_ms(40, false, 25_000_000, RowLimit::DEFAULT), (50, 1));
     }
+
     #[test]
     fn a_note_says_where_windows_are_too_short_for_the_limit() {
         let mut plan = plan_of(8, false, 1_000_000);
