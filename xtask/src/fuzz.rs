@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::stamp::workspace_root;
@@ -25,6 +26,9 @@ pub(crate) struct Args {
     /// Time that each target runs
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     seconds: u32,
+    /// Only build all targets
+    #[arg(long, conflicts_with_all = ["targets", "seconds"])]
+    build: bool,
 }
 
 /// Valid files for a target.
@@ -66,6 +70,10 @@ const EXECUTED: &str = "stat::number_of_executed_units:";
 
 /// Builds the targets and runs them one after the other.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.build {
+        run_quietly(&mut fuzz_command("build")).context("cannot build the fuzz targets")?;
+        return Ok(());
+    }
     let names: Vec<&str> = match args.targets.as_slice() {
         [] => SEEDS.iter().map(|(name, _)| *name).collect(),
         named => named.iter().map(String::as_str).collect(),
@@ -86,11 +94,8 @@ fn run_target(name: &str, seconds: u32) -> Result<()> {
     for dir in [&corpus_dir, &failed] {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     }
-    let mut command = target::cargo_command();
-    // Without a sanitizer a stable compiler is enough, and the parsers have no unsafe code. An
-    // unoptimized build takes a third of the time, and checks for overflow.
-    command.args(["fuzz", "run", "--fuzz-dir", "tests/fuzz", "--dev", "--sanitizer", "none", name]);
-    command.arg(&corpus_dir);
+    let mut command = fuzz_command("run");
+    command.arg(name).arg(&corpus_dir);
     let unpacked = tempfile::tempdir().context("cannot make a temporary directory")?;
     match seeds {
         Seeds::Dir(dir) => command.arg(workspace_root().join(dir)),
@@ -107,11 +112,21 @@ fn run_target(name: &str, seconds: u32) -> Result<()> {
     command.arg("-len_control=0");
     command.arg(format!("-timeout={TIMEOUT}"));
     command.arg(format!("-artifact_prefix={}/", failed.display()));
-    command.args(["-print_final_stats=1", "-verbosity=0"]).current_dir(workspace_root());
+    command.args(["-print_final_stats=1", "-verbosity=0"]);
     let output = run_quietly(&mut command)?;
     let inputs = output.lines().find_map(|line| line.strip_prefix(EXECUTED)).unwrap_or("?").trim();
     println!("fuzz: {name}: {inputs} inputs: ok");
     Ok(())
+}
+
+/// A command of cargo-fuzz, in the workspace. Without a sanitizer a stable compiler is enough, and
+/// the parsers have no unsafe code. An unoptimized build takes a third of the time, and checks for
+/// overflow.
+fn fuzz_command(name: &str) -> Command {
+    let mut command = target::cargo_command();
+    command.args(["fuzz", name, "--fuzz-dir", "tests/fuzz", "--dev", "--sanitizer", "none"]);
+    command.current_dir(workspace_root());
+    command
 }
 
 /// Writes the distinct files that captured PMUs have in their directory `name` to `seed_dir`.
