@@ -215,7 +215,15 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
     };
     // The upload's metrics have no labels.
     let upload = of_the_upload().into_iter().map(|name| (name, BTreeSet::new()));
-    series.map(metric).chain(upload).collect()
+    series.map(metric).chain(upload).chain([canary_ratio()]).collect()
+}
+
+/// The metric that only an agent with a canary has, with its labels.
+fn canary_ratio() -> (String, BTreeSet<String>) {
+    let name = "uncore_trace_canary_credited_ratio";
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/agent/metrics/agent_metrics.rs");
+    assert!(fs::read_to_string(source).unwrap().contains(&format!("\"{name}\"")), "{name}");
+    (name.to_owned(), ["link", "direction"].map(str::to_owned).into())
 }
 
 /// The metrics of the upload, as its documentation lists them.
@@ -322,13 +330,44 @@ fn the_alerts_query_exported_metrics() {
     }
 }
 
+/// The name and the expression of each recording rule. A recorded name in an expression is replaced
+/// by what it stands for.
+fn recording_rules(rules: &str) -> Vec<(String, String)> {
+    let mut recorded: Vec<(String, String)> = Vec::new();
+    for rule in rules.split("- record: ").skip(1) {
+        let (name, expression) = rule.split_once("\n        expr: ").unwrap();
+        let end = expression.find("\n      #").or_else(|| expression.find("\n      - "));
+        let expression = expression[..end.unwrap_or(expression.len())].trim_start_matches('|');
+        let expression = expression.split_whitespace().collect::<Vec<_>>().join(" ");
+        let expanded = recorded.iter().fold(expression, |expression, (earlier, meaning)| {
+            expression.replace(earlier, &format!("({meaning})"))
+        });
+        recorded.push((name.to_owned(), expanded));
+    }
+    recorded
+}
+
+#[test]
+fn the_recording_rules_query_exported_metrics() {
+    let exported = exported();
+    let rules = recording_rules(&text("prometheus/rules.yml"));
+    assert_eq!(rules.len(), 7, "{rules:?}");
+    let level_metric_operation =
+        Regex::new(r"^[a-z_]+:uncore_trace_[a-z0-9_]+:[a-z0-9_]+$").unwrap();
+    for (name, query) in &rules {
+        assert!(level_metric_operation.is_match(name), "{name}");
+        let wrong = unknown(query, "", &exported);
+        assert!(wrong.is_empty(), "{name}: {query}: {wrong:?}");
+    }
+}
+
 #[test]
 fn the_alerts_come_and_stay_away_as_their_tests_say() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/prometheus");
     let mut command = Command::new("promtool");
     match command.args(["test", "rules", "rules.test.yml"]).current_dir(folder).output() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            show("no promtool (package prometheus): the alerts are not tested");
+            show("no promtool (package prometheus): alerts and recording rules are not tested");
         }
         output => {
             let output = output.unwrap();
