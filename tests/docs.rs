@@ -1,5 +1,5 @@
 //! The documents say what the code does: links and paths exist, commands parse, the catalog's keys
-//! are those that are read, and README.md stays short.
+//! are those that are read, each alert has a runbook, and README.md stays short.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -250,6 +250,49 @@ fn commands_that_are_shown_parse() {
 fn the_readme_has_few_lines() {
     let lines = fs::read_to_string(root().join("README.md")).unwrap().lines().count();
     assert!(lines <= README_LINES, "README.md has {lines} lines: move something to docs/");
+}
+
+/// The alerts, each with the address of its runbook.
+fn alerts_with_runbooks() -> Vec<(String, String)> {
+    let rules = fs::read_to_string(root().join("packaging/prometheus/rules.yml")).unwrap();
+    let alerts = rules.split("- alert: ").skip(1);
+    let alert_with_address = |alert: &str| {
+        let name = alert.lines().next().unwrap().to_owned();
+        let alert = alert.split("- record: ").next().unwrap();
+        let address =
+            alert.split_once("runbook_url: \"").and_then(|(_, text)| text.split_once('"'));
+        (name, address.map_or_else(String::new, |(address, _)| address.to_owned()))
+    };
+    alerts.map(alert_with_address).collect()
+}
+
+#[test]
+fn each_alert_has_a_runbook_and_each_runbook_is_of_an_alert() {
+    let page = fs::read_to_string(root().join("docs/runbooks.md")).unwrap();
+    let mut expected_headings = Vec::new();
+    for (alert, address) in alerts_with_runbooks() {
+        let expected = format!("/docs/runbooks.md#{}", anchor(&alert));
+        assert!(
+            address.starts_with("https://") && address.ends_with(&expected),
+            "{alert}: {address}"
+        );
+        expected_headings.push(alert);
+    }
+    assert!(!expected_headings.is_empty());
+    let mut sections = page.split("\n## ");
+    let introduction = sections.next().unwrap();
+    assert!(introduction.starts_with("# Runbooks\n"), "{introduction}");
+    let mut headings = Vec::new();
+    for section in sections {
+        let heading = section.lines().next().unwrap();
+        for question in ["What it means", "What to look at", "When to ignore it"] {
+            assert!(section.contains(&format!("\n**{question}.** ")), "{heading}: {question}");
+        }
+        let has_command = section.lines().any(|line| line.starts_with("    "));
+        assert!(has_command, "{heading} has no command");
+        headings.push(heading);
+    }
+    assert_eq!(headings, expected_headings);
 }
 
 fn catalog_document() -> String {
