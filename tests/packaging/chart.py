@@ -4,6 +4,7 @@ Prints one JSON object: for each set of values the configuration and the pod.
 """
 
 import json
+import pathlib
 import sys
 import tomllib
 
@@ -39,6 +40,7 @@ FULL = {
     "imagePullSecrets": [{"name": "registry"}],
     "affinity": {"nodeAffinity": {}},
     "podAnnotations": {"a": "b"},
+    "identity": {"trusted": ["/system.slice/ci.service"]},
 }
 SERVICE = {
     "metrics": {"enabled": True, "monitor": "ServiceMonitor", "address": "0.0.0.0"},
@@ -50,6 +52,7 @@ VALUES = {
     "pod network": {"hostNetwork": False, "serviceAccount": {"create": False}},
     "service": SERVICE,
     "push": {"otlp": {"endpoint": "https://collector.example:4318"}},
+    "canary": {"record": {"canary": True}},
     "full": FULL,
 }
 # Of each set the objects, the account of the pod, the address of metrics, and the host that liveness is asked of.
@@ -60,6 +63,7 @@ WANTED = {
     "pod network": ("ConfigMap DaemonSet", "default", "127.0.0.1:9762", None),
     "service": ("ConfigMap DaemonSet Service ServiceMonitor", "own", "0.0.0.0:9762", "of the pod"),
     "push": ("ConfigMap DaemonSet ServiceAccount", "fabric-uncore-trace", "127.0.0.1:9762", "127.0.0.1"),
+    "canary": ("ConfigMap DaemonSet ServiceAccount", "fabric-uncore-trace", "127.0.0.1:9762", "127.0.0.1"),
     "full": ("ConfigMap DaemonSet PodMonitor ServiceAccount", "fabric-uncore-trace", "$(POD_IP):9762", "of the pod"),
 }
 
@@ -74,6 +78,34 @@ REFUSED = [
     ({"serviceAccount": {"annotations": {"a": 1}}}, "/serviceAccount/annotations/a"),
     ({"triggers": [{"name": "a"}]}, "set ring.enabled too"),
     ({"kept": {"directory": "here"}}, "/kept/directory"),
+    ({"record": {"canary": "yes"}}, "/record/canary"),
+    ({"record": {"canary": True, "cgroupDepth": 3}}, "/record/cgroupDepth"),
+    ({"identity": {"trusted": ["system.slice"]}}, "/identity/trusted/0"),
+    ({"identity": {"trusted": ["/sys/fs/cgroup/system.slice"]}}, "/identity/trusted/0"),
+    ({"identity": {"trust": []}}, "trust"),
+]
+
+# Changes of FULL that the agent applies while it runs, and changes that need another one.
+APPLIED = [
+    {"kept": {"quota": "2GiB"}},
+    {"kept": {"pause": "1min"}},
+    {"rollup": {"window": "20s"}},
+    {"rollup": {"owners": 7}},
+    {"rollup": {"keep": "1day"}},
+    {"metrics": {"owners": 7}},
+]
+REPLACING = [
+    {"record": {"tick": "4ms"}},
+    {"record": {"canary": True, "cgroupDepth": None}},
+    {"identity": {"trusted": []}},
+    {"ring": {"keep": 13}},
+    {"kept": {"directory": "/var/lib/uncore-trace/spans"}},
+    {"rollup": {"mode": "0640"}},
+    {"metrics": {"port": 9763}},
+    {"triggers": [{"name": "full", "when": "pcie_read_bandwidth > 6GB/s for 5ms"}]},
+    # The upload reads its configuration only when it starts.
+    {"upload": {"queue": "3GiB"}},
+    {"otlp": {"interval": "15s"}},
 ]
 
 # No schema of Kubernetes: the operator's own resources.
@@ -107,7 +139,9 @@ def same(name, found):
     probe = agent.get("livenessProbe", {}).get("httpGet")
     # Each container reads the configuration, and so needs what it names.
     address_of = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
-    hosts = [it for it in pod["spec"]["volumes"] if it["name"] not in ("config", "sys")]
+    hosts = [it for it in pod["spec"]["volumes"] if it["name"] not in ("config", "sys", "cgroups")]
+    canary = tomllib.loads(config)["record"].get("canary", False)
+    cgroups = [it["readOnly"] for it in agent["volumeMounts"] if it["name"] == "cgroups"]
     checks = [
         ("kinds", sorted(it["kind"] for it in found), kinds.split()),
         ("account", pod["spec"]["serviceAccountName"], account),
@@ -115,6 +149,7 @@ def same(name, found):
         ("liveness", probe and probe.get("host", "of the pod"), host),
         ("POD_IP", [it["env"] for it in (agent, *others)], [address_of] * (1 + len(others))),
         ("types", {it["hostPath"]["type"] for it in hosts}, {"DirectoryOrCreate"}),
+        ("cgroups are read-only", cgroups, [not canary]),
     ]
     for it in found:
         selector = it.get("spec", {}).get("selector", {})
@@ -123,6 +158,48 @@ def same(name, found):
     for what, got, wanted in checks:
         if got != wanted:
             sys.exit(f"{name}: {what}: {got}, and not {wanted}")
+
+
+def changed(values, change):
+    """The values with a change; a section keeps its other values."""
+    merged = dict(values)
+    for section, new in change.items():
+        merged[section] = {**values.get(section, {}), **new} if isinstance(new, dict) else new
+    return merged
+
+
+def restarts(chart):
+    """Fails if pods are replaced for what the agent applies, or stay where another one is needed."""
+
+    def rendered(values):
+        chart.validate_schema(values)
+        found = objects(chart, values)
+        return one(found, "ConfigMap")["data"], one(found, "DaemonSet")["spec"]["template"]
+
+    config, pod = rendered(FULL)
+    for changes, stays in [(APPLIED, True), (REPLACING, False)]:
+        for change in changes:
+            new_config, new_pod = rendered(changed(FULL, change))
+            if new_config == config:
+                sys.exit(f"{change} is not in the configuration")
+            if (new_pod == pod) != stays:
+                sys.exit(f"{change}: the pods {'are replaced' if stays else 'stay'}")
+
+
+def same_keys(path):
+    """Fails if the schema has a value that values.yaml, which documents all of them, does not have."""
+
+    def compare(schema, values, above):
+        for name, below in schema.get("properties", {}).items():
+            # Helm gives `global` to every chart.
+            if name not in values and above + name != "global":
+                sys.exit(f"values.yaml has no {above}{name}")
+            if isinstance(values.get(name), dict):
+                compare(below, values[name], f"{above}{name}.")
+
+    folder = pathlib.Path(path)
+    schema = json.loads((folder / "values.schema.json").read_text())
+    compare(schema, yaml.safe_load((folder / "values.yaml").read_text()), "")
 
 
 def refuse(chart, values, reason):
@@ -145,6 +222,8 @@ def main(path):
     chart = helm_python.Chart.load(path)
     for values, reason in REFUSED:
         refuse(chart, values, reason)
+    restarts(chart)
+    same_keys(path)
     answer = {}
     for name, values in VALUES.items():
         chart.validate_schema(values)
