@@ -1,6 +1,6 @@
 """The 90 % interval of a sum of shares, as `report` computes it.
 
-The only implementation in Python; docs/usage.md (The 90 % interval) has the rules and
+The only implementation in Python; docs/reading.md (The 90 % interval) has the rules and
 `uncore-trace/src/view/interval.rs` the reasons.
 """
 

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use uncore_trace_ebpf::stamp::workspace_root;
 
 /// Documents with screens.
-const DOCUMENTS: [&str; 2] = ["README.md", "docs/usage.md"];
+const DOCUMENTS: [&str; 3] = ["README.md", "docs/usage.md", "docs/reading.md"];
 
 /// The output of a step of the lab.
 pub(super) fn step_output(results: &Path, step: &str) -> Result<String> {
