@@ -7,7 +7,7 @@ use std::thread::{Builder, scope};
 use crate::priority;
 
 /// A thread for each number of CPUs like this, at least one: dividing for a machine takes some
-/// hundredths of it (docs/cost.md).
+/// hundredths of it (docs/cost-scale.md).
 const CPUS: usize = 16;
 
 /// The number of threads for a live recording on this machine.

@@ -412,7 +412,7 @@ sys.stdin.readline()
 
     /// What `held` gives others then has a lower confidence: see `SEEN_PROBABILITY` in
     /// `attribute/stages/holders.rs`. A way that is seen needs none, nor a line in
-    /// `docs/attribution.md`.
+    /// `docs/attribution-sources.md`.
     #[test]
     fn who_keeps_a_device_without_a_file_in_a_table_is_not_seen() {
         let case = Case::new();
