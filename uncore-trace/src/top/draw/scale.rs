@@ -1,4 +1,5 @@
-//! How long a redraw takes on a large machine: `docs/cost-scale.md` has the figures of a release build.
+//! How long a redraw takes on a large machine: `docs/cost-scale.md` has the figures of a release
+//! build.
 
 use std::time::Duration;
 
