@@ -2,7 +2,7 @@
 
     analysis.py sums RECORDING    {key: [value, low, high, per_s, known_s, confidence]} of DuckDB and of Python, as JSON
     analysis.py windows RECORDING    what DuckDB and Python give for windows, compared with each other
-    analysis.py document PROGRAM [update]    docs/analysis.md: each query in SQL and in Python, and its answer
+    analysis.py document PROGRAM [update]    docs/analysis.md and docs/analysis-more.md: each query in SQL and in Python, and its answer
     analysis.py notebook    python/notebook.ipynb: each cell
 
 They run in the root of the repository.
@@ -162,8 +162,6 @@ def shown(frame):
 
 def document(program, update):
     """Each section `## N. QUESTION` has `sql`, `python` and `text`; a block before the first is for all of them."""
-    path = pathlib.Path("docs/analysis.md")
-    text = path.read_text()
     os.environ["PATH"] = f"{pathlib.Path(program).parent}:{os.environ['PATH']}"
     answers = 0
     with tempfile.TemporaryDirectory() as temporary:
@@ -171,32 +169,41 @@ def document(program, update):
             """The reader's directory /tmp/uncore-trace is this test's own."""
             return source.replace("/tmp/uncore-trace", temporary)
 
-        db, names, sql, python = connect(), {}, None, None
-        renewed, done = "", 0
-        for language, block, (begin, end) in fenced(text):
-            renewed += text[done:begin]
-            match language:
-                case "sh" if "uncore-trace" in block:
-                    subprocess.run(here(block), shell=True, check=True)
-                case "sql":
-                    source = here(block).replace(".read queries/fabric.sql\n", MACROS)
-                    sql = db.sql(source.rstrip().rstrip(";")) if sql_asks(block) else db.execute(source) and None
-                case "python":
-                    python = execute(here(block), names)
-                case "text":
-                    theirs, ours = sql.df(), python
-                    assert list(theirs.columns) == list(ours.columns), (list(theirs.columns), list(ours.columns))
-                    a, b = rows_of(theirs), rows_of(ours)
-                    assert len(a) == len(b), f"SQL:\n{theirs}\nPython:\n{ours}"
-                    for one, other in zip(a, b):
-                        assert all(map(same, one, other)), f"SQL: {one}\nPython: {other}"
-                    found = shown(theirs)
-                    if not update:
-                        assert found == block, f"the document says:\n{block}\nit is:\n{found}"
-                    block, answers = found, answers + 1
-            renewed, done = renewed + block, end
-        if update:
-            path.write_text(renewed + text[done:])
+        db, names = connect(), {}
+        for page in ("docs/analysis.md", "docs/analysis-more.md"):
+            answers += questions(pathlib.Path(page), here, db, names, update)
+    return answers
+
+
+def questions(path, here, db, names, update):
+    """Those of one page, after the blocks of the page before. Gives the number of answers."""
+    text = path.read_text()
+    answers, sql, python = 0, None, None
+    renewed, done = "", 0
+    for language, block, (begin, end) in fenced(text):
+        renewed += text[done:begin]
+        match language:
+            case "sh" if "uncore-trace" in block:
+                subprocess.run(here(block), shell=True, check=True)
+            case "sql":
+                source = here(block).replace(".read queries/fabric.sql\n", MACROS)
+                sql = db.sql(source.rstrip().rstrip(";")) if sql_asks(block) else db.execute(source) and None
+            case "python":
+                python = execute(here(block), names)
+            case "text":
+                theirs, ours = sql.df(), python
+                assert list(theirs.columns) == list(ours.columns), (list(theirs.columns), list(ours.columns))
+                a, b = rows_of(theirs), rows_of(ours)
+                assert len(a) == len(b), f"SQL:\n{theirs}\nPython:\n{ours}"
+                for one, other in zip(a, b):
+                    assert all(map(same, one, other)), f"SQL: {one}\nPython: {other}"
+                found = shown(theirs)
+                if not update:
+                    assert found == block, f"the document says:\n{block}\nit is:\n{found}"
+                block, answers = found, answers + 1
+        renewed, done = renewed + block, end
+    if update:
+        path.write_text(renewed + text[done:])
     return answers
 
 
