@@ -1,4 +1,5 @@
-//! Generates `docs/tables.md` from the tables: everything below its marker.
+//! Generates `docs/tables.md` and `docs/raw-tables.md` from the tables: everything below their
+//! markers.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::{env, fs};
 use arrow::datatypes::DataType;
 
 use super::loss::{self, Cause, LossCost};
-use super::{ALL, TableDef, rollup};
+use super::{ALL, TableDef, counters, rollup};
 
 /// The text above this line is written by hand.
 const MARKER: &str =
@@ -72,20 +73,34 @@ fn cause_rows() -> String {
     text
 }
 
-#[test]
-fn the_document_has_every_column() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/tables.md");
+/// The first table, in the order of the documents, that is in the second document.
+const FIRST_RAW: &TableDef = &counters::TABLE;
+
+/// Compares what is generated in a document, or writes it.
+fn check_document(name: &str, sections: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
     let text = fs::read_to_string(&path).unwrap();
-    let (by_hand, generated) = text.split_once(MARKER).expect("docs/tables.md has no marker");
-    // `fabric` comes first, because most readers look for it.
-    let sections: String =
-        ALL.iter().rev().copied().chain([&rollup::TABLE]).map(table_section).collect();
+    let (by_hand, generated) =
+        text.split_once(MARKER).unwrap_or_else(|| panic!("docs/{name} has no marker"));
     if env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, format!("{by_hand}{MARKER}{sections}")).unwrap();
         return;
     }
     assert!(
         generated == sections,
-        "docs/tables.md is stale: run UPDATE_DOCS=1 cargo test -p uncore-trace-recording --lib document"
+        "docs/{name} is stale: run UPDATE_DOCS=1 cargo test -p uncore-trace-recording --lib document"
     );
+}
+
+#[test]
+fn the_document_has_every_column() {
+    // `fabric` comes first, because most readers look for it.
+    let tables: Vec<&TableDef> = ALL.iter().rev().copied().collect();
+    let first_raw = tables.iter().position(|table| table.name == FIRST_RAW.name).unwrap();
+    let (answers, raw_tables) = tables.split_at(first_raw);
+    let sections = |tables: &[&TableDef]| -> String {
+        tables.iter().map(|table| table_section(table)).collect()
+    };
+    check_document("tables.md", &(sections(answers) + &table_section(&rollup::TABLE)));
+    check_document("raw-tables.md", &sections(raw_tables));
 }
