@@ -1,5 +1,6 @@
 //! The documents say what the code does: links and paths exist, commands parse, the catalog's keys
-//! are those that are read, each alert has a runbook, and README.md stays short.
+//! are those that are read, each alert has a runbook, the index leads to each page, and pages stay
+//! short.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -13,6 +14,9 @@ use uncore_trace::catalog::overlay::FamilyFile;
 use uncore_trace::cmd::Command;
 
 const README_LINES: usize = 120;
+
+/// Most lines of a page of docs/.
+const PAGE_LINES: usize = 400;
 
 /// Directories to which relative paths in backticks may refer, beside the document's own.
 const BASES: [&str; 5] =
@@ -293,6 +297,36 @@ fn each_alert_has_a_runbook_and_each_runbook_is_of_an_alert() {
         headings.push(heading);
     }
     assert_eq!(headings, expected_headings);
+}
+
+/// The pages of docs/, without the index.
+fn pages() -> Vec<(String, String)> {
+    let page = |(path, text): (PathBuf, String)| {
+        let name = path.strip_prefix("docs").ok()?.to_str()?.to_owned();
+        (name != "README.md").then_some((name, text))
+    };
+    documents().into_iter().filter_map(page).collect()
+}
+
+#[test]
+fn pages_are_short() {
+    for (name, text) in pages() {
+        let lines = text.lines().count();
+        assert!(lines <= PAGE_LINES, "docs/{name} has {lines} lines: divide it by its readers");
+    }
+}
+
+#[test]
+fn the_index_leads_to_each_page() {
+    let index = fs::read_to_string(root().join("docs/README.md")).unwrap();
+    for (name, _) in pages() {
+        let link = format!("]({name}");
+        let leads_there = index.match_indices(&link).any(|(at, found)| {
+            let after = &index[at + found.len()..];
+            after.starts_with([')', '#'])
+        });
+        assert!(leads_there, "docs/README.md does not lead to {name}");
+    }
 }
 
 fn catalog_document() -> String {
