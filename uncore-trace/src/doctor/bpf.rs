@@ -7,45 +7,43 @@
 //! (`kernel/bpf/verifier.c`, `fixup_call_args`), and the sampling timer is a callback.
 
 use super::kconfig::{KernelConfig, OptionSetting};
-use super::{ExaminedMachine, Finding, FindingState};
+use super::{ExaminedMachine, Finding};
 
 const NAME: &str = "BPF";
 const SYSCTL: &str = "proc/sys/kernel/unprivileged_bpf_disabled";
 const JIT: &str = "proc/sys/net/core/bpf_jit_enable";
 
-pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+pub(super) fn check(machine: &ExaminedMachine) -> Finding {
     let config = KernelConfig::read(machine).ok().flatten();
     let off = |name| {
         config.as_ref().is_some_and(|config| config.option_setting(name) == OptionSetting::Unset)
     };
     if !machine.has_path("proc/sys/kernel") {
         let message = "/proc/sys is missing: it is unknown whether the kernel has BPF";
-        return vec![
-            Finding::new(NAME, FindingState::Warn, message).with_fix("mount -t proc proc /proc"),
-        ];
+        return Finding::warning(NAME, message).with_fix("mount -t proc proc /proc");
     }
     if !machine.has_path(SYSCTL) || off("CONFIG_BPF_SYSCALL") {
-        let finding = Finding::new(NAME, FindingState::Fail, "the kernel has no bpf system call");
-        return vec![finding.with_fix("boot a kernel built with CONFIG_BPF_SYSCALL=y")];
+        return Finding::failure(NAME, "the kernel has no bpf system call")
+            .with_fix("boot a kernel built with CONFIG_BPF_SYSCALL=y");
     }
     if off("CONFIG_BPF_EVENTS") {
         let message = "the kernel cannot attach BPF programs to tracepoints and perf events";
         let mend = "boot a kernel built with CONFIG_BPF_EVENTS=y";
-        return vec![Finding::new(NAME, FindingState::Fail, message).with_fix(mend)];
+        return Finding::failure(NAME, message).with_fix(mend);
     }
     // The BTF check reports unreadable type information.
     let types = machine.read_btf().ok();
     if types.is_some_and(|types| !has_bytes(types, b"bpf_ringbuf_reserve")) {
-        let finding = Finding::new(NAME, FindingState::Fail, "the kernel has no BPF ring buffer");
-        return vec![finding.with_fix("boot a kernel >= 6.1 built with CONFIG_BPF_SYSCALL=y")];
+        return Finding::failure(NAME, "the kernel has no BPF ring buffer")
+            .with_fix("boot a kernel >= 6.1 built with CONFIG_BPF_SYSCALL=y");
     }
     if machine.read_number(JIT) == Some(0) {
         let message =
             "BPF programs are interpreted: this is slow, and the sampling timer cannot be loaded";
         let mend = machine.as_root("sysctl -w net.core.bpf_jit_enable=1");
-        return vec![Finding::new(NAME, FindingState::Warn, message).with_fix(mend)];
+        return Finding::warning(NAME, message).with_fix(mend);
     }
-    vec![Finding::new(NAME, FindingState::Ok, "system call and ring buffer")]
+    Finding::ok(NAME, "system call and ring buffer")
 }
 
 fn has_bytes(haystack: &[u8], needle: &[u8]) -> bool {
@@ -54,6 +52,7 @@ fn has_bytes(haystack: &[u8], needle: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::FindingState;
     use super::super::machine::{BTF, single_finding};
     use super::*;
 

@@ -7,29 +7,28 @@
 use std::io::ErrorKind;
 
 use super::machine::BTF;
-use super::{ExaminedMachine, Finding, FindingState, kernel};
+use super::{ExaminedMachine, Finding, kernel};
 use crate::open;
 
 const NAME: &str = "BTF";
 /// First two bytes of BTF in the machine's byte order (`include/uapi/linux/btf.h`, `BTF_MAGIC`).
 const MAGIC: u16 = 0xeb9f;
 
-pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
-    let finding = match machine.read_btf() {
+pub(super) fn check(machine: &ExaminedMachine) -> Finding {
+    match machine.read_btf() {
         Ok(bytes) if bytes.get(..2).is_some_and(is_magic) => {
             let kib = bytes.len() >> 10;
-            Finding::new(NAME, FindingState::Ok, format!("/{BTF}, {kib} KiB"))
+            Finding::ok(NAME, format!("/{BTF}, {kib} KiB"))
         }
-        Ok(_) => Finding::new(NAME, FindingState::Fail, format!("/{BTF} is not BTF"))
+        Ok(_) => Finding::failure(NAME, format!("/{BTF} is not BTF"))
             .with_fix("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y"),
         Err(error) if error.kind() == ErrorKind::NotFound && !machine.has_path("sys/kernel") => {
-            Finding::new(NAME, FindingState::Fail, "sysfs is not mounted at /sys")
+            Finding::failure(NAME, "sysfs is not mounted at /sys")
                 .with_fix(machine.as_root("mount -t sysfs sysfs /sys"))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => missing_btf(machine),
         Err(error) => {
-            let finding =
-                Finding::new(NAME, FindingState::Fail, format!("cannot read /{BTF}: {error}"));
+            let finding = Finding::failure(NAME, format!("cannot read /{BTF}: {error}"));
             match error.kind() {
                 ErrorKind::PermissionDenied => {
                     finding.with_fix(machine.as_root(&format!("chmod a+r /{BTF}")))
@@ -37,8 +36,7 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
                 _ => finding,
             }
         }
-    };
-    vec![finding]
+    }
 }
 
 /// The finding on a kernel that was built without.
@@ -50,10 +48,9 @@ fn missing_btf(machine: &ExaminedMachine) -> Finding {
              timer",
             path.display()
         );
-        return Finding::new(NAME, FindingState::Warn, message);
+        return Finding::warning(NAME, message);
     }
-    let message = format!("/{BTF} does not exist: this kernel has no BTF");
-    Finding::new(NAME, FindingState::Fail, message)
+    Finding::failure(NAME, format!("/{BTF} does not exist: this kernel has no BTF"))
         .with_fix("boot a kernel built with CONFIG_DEBUG_INFO_BTF=y")
         .with_fix(format!(
             "record with --btf FILE, made from this kernel's vmlinux: {}",
@@ -69,6 +66,7 @@ fn is_magic(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::FindingState;
     use super::super::machine::{fake_tree, single_finding};
     use super::*;
     use std::fs;
@@ -77,7 +75,7 @@ mod tests {
     fn a_valid_btf_file_is_ok() {
         let dir = fake_tree(&[(BTF, "")]);
         fs::write(dir.path().join(BTF), [0x9f, 0xeb, 1, 0]).unwrap();
-        assert_eq!(check(&ExaminedMachine::at_root(dir.path()))[0].state, FindingState::Ok);
+        assert_eq!(check(&ExaminedMachine::at_root(dir.path())).state, FindingState::Ok);
     }
 
     #[test]

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 
 use super::{ExaminedMachine, Finding, FindingState, kernel};
 use crate::discover::name::stem;
@@ -21,16 +20,15 @@ const BPF: &str = "bpf";
 const FEW: usize = 6;
 
 pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
-    if machine.root_dir() != Path::new("/") {
+    if !machine.is_running() {
         let message = "whether the kernel allows it is known only on the running machine";
-        return vec![Finding::new(PERF, FindingState::NotHere, message)];
+        return vec![Finding::not_here(PERF, message)];
     }
     let is_privileged = |privileges: open::Privileges| {
         privileges.is_perfmon_capable() && privileges.is_bpf_capable()
     };
     if !machine.privileges.is_some_and(is_privileged) {
-        let message = "not tried: this process lacks the privileges";
-        return vec![Finding::new(PERF, FindingState::NotHere, message)];
+        return vec![Finding::not_here(PERF, "not tried: this process lacks the privileges")];
     }
     let mut findings = check_counters(machine);
     let release = kernel::kernel_release(machine).unwrap_or_default();
@@ -56,8 +54,7 @@ fn check_counters(machine: &ExaminedMachine) -> Vec<Finding> {
     let (plan, catalog) = match planned {
         Ok(planned) => planned,
         Err(error) => {
-            let message = format!("not tried: {error}");
-            return vec![Finding::new(PERF, FindingState::NotHere, message)];
+            return vec![Finding::not_here(PERF, format!("not tried: {error}"))];
         }
     };
     let resets = |counter: &Counter| {
@@ -94,7 +91,7 @@ fn judge_results(
     if !opened.is_empty() {
         let message =
             format!("a counter of each PMU of a group could be opened: {}", list_few(&opened, FEW));
-        findings.push(Finding::new(PERF, FindingState::Ok, message));
+        findings.push(Finding::ok(PERF, message));
     }
     // A recording of the other PMUs works.
     let state = if opened.is_empty() { FindingState::Fail } else { FindingState::Warn };
@@ -108,14 +105,14 @@ fn judge_results(
 /// The finding on a program that is loaded.
 fn check_program() -> Finding {
     match open::try_program() {
-        Ok(Ok(())) => Finding::new(BPF, FindingState::Ok, "a program could be loaded"),
+        Ok(Ok(())) => Finding::ok(BPF, "a program could be loaded"),
         Ok(Err(error)) => refusal_finding(
             BPF,
             FindingState::Fail,
             &format!("loading a program fails with {error}"),
             open::barrier_to_call(Call::Bpf, &error),
         ),
-        Err(error) => Finding::new(BPF, FindingState::Fail, format!("{error:#}")),
+        Err(error) => Finding::failure(BPF, format!("{error:#}")),
     }
 }
 
@@ -183,6 +180,6 @@ mod tests {
 
     #[test]
     fn counters_of_another_machine_are_not_opened() {
-        assert_eq!(super::super::machine::single_finding(check, &[]).state, FindingState::NotHere);
+        assert_eq!(super::super::machine::examine_tree(check, &[])[0].state, FindingState::NotHere);
     }
 }

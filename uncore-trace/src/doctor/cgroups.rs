@@ -5,63 +5,52 @@
 //! tree is mounted too, but only processes that are placed in it, as by systemd, have a path of
 //! their own there.
 
-use super::{ExaminedMachine, Finding, FindingState};
+use super::{ExaminedMachine, Finding};
 use crate::discover::CgroupMounts;
 use crate::discover::cgroups::CgroupReach;
 
 const NAME: &str = "cgroups";
 
-pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+pub(super) fn check(machine: &ExaminedMachine) -> Finding {
     let Some(table) = machine.read_mounts() else {
         let message = "/proc/self/mountinfo cannot be read: the mounts are unknown";
-        return vec![
-            Finding::new(NAME, FindingState::Warn, message).with_fix("mount -t proc proc /proc"),
-        ];
+        return Finding::warning(NAME, message).with_fix("mount -t proc proc /proc");
     };
     let mounts = CgroupMounts::from_mounts(machine.root_dir(), &table);
     // A v1 mount without controllers (`name=systemd`) only groups processes.
     let is_named =
         |controllers: &[String]| controllers.iter().any(|name| name.starts_with("name="));
     let controllers = mounts.v1.iter().filter(|mount| !is_named(&mount.controllers)).count();
-    let finding = match (&mounts.v2, mounts.v1.is_empty()) {
+    match (&mounts.v2, mounts.v1.is_empty()) {
         (Some(mount), _) if mounts.view.reach != CgroupReach::Whole => {
-            let message = mounts.unnamed_reason().unwrap_or_default();
-            let finding = Finding::new(NAME, FindingState::Warn, message);
-            return vec![match mounts.view.reach {
+            let fix = match mounts.view.reach {
                 CgroupReach::Part => {
-                    let command =
-                        machine.as_root(&format!("mount -t cgroup2 none {}", mount.display()));
-                    finding.with_fix(command)
+                    machine.as_root(&format!("mount -t cgroup2 none {}", mount.display()))
                 }
-                _ => finding.with_fix(
-                    "start the container with --cgroupns=host, or with -v \
-                     /sys/fs/cgroup:/host/cgroup:ro",
-                ),
-            }];
+                _ => "start the container with --cgroupns=host, or with -v \
+                      /sys/fs/cgroup:/host/cgroup:ro"
+                    .to_owned(),
+            };
+            Finding::warning(NAME, mounts.unnamed_reason().unwrap_or_default()).with_fix(fix)
         }
-        (Some(mount), true) => {
-            Finding::new(NAME, FindingState::Ok, format!("v2 at {}", mount.display()))
-        }
+        (Some(mount), true) => Finding::ok(NAME, format!("v2 at {}", mount.display())),
         (Some(mount), false) => {
             let message = format!(
                 "hybrid: names come from the v2 tree at {}; cgroups that exist only under the \
                  {controllers} v1 controllers share one name",
                 mount.display()
             );
-            Finding::new(NAME, FindingState::Ok, message)
+            Finding::ok(NAME, message)
         }
-        (None, true) => {
-            Finding::new(NAME, FindingState::Warn, "none mounted: rows have no cgroup path")
-                .with_fix(machine.as_root("mount -t cgroup2 none /sys/fs/cgroup"))
-        }
+        (None, true) => Finding::warning(NAME, "none mounted: rows have no cgroup path")
+            .with_fix(machine.as_root("mount -t cgroup2 none /sys/fs/cgroup")),
         (None, false) => {
             let message = "v1 only: rows have no cgroup path, the v2 tree is not mounted";
             let mkdir = machine.as_root("mkdir -p /sys/fs/cgroup/unified");
             let mount = machine.as_root("mount -t cgroup2 none /sys/fs/cgroup/unified");
-            Finding::new(NAME, FindingState::Warn, message).with_fix(format!("{mkdir} && {mount}"))
+            Finding::warning(NAME, message).with_fix(format!("{mkdir} && {mount}"))
         }
-    };
-    vec![finding]
+    }
 }
 
 #[cfg(test)]
@@ -69,6 +58,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    use super::super::FindingState;
     use super::super::machine::{fake_tree, single_finding};
     use super::*;
 
@@ -95,7 +85,7 @@ mod tests {
         let dir = fake_tree(&[("proc/self/mountinfo", V2)]);
         fs::create_dir_all(dir.path().join("proc/self/ns")).unwrap();
         symlink("cgroup:[4026532911]", dir.path().join("proc/self/ns/cgroup")).unwrap();
-        let finding = check(&ExaminedMachine::at_root(dir.path())).remove(0);
+        let finding = check(&ExaminedMachine::at_root(dir.path()));
         assert_eq!(finding.state, FindingState::Warn);
         assert!(finding.what.contains("cgroup namespace"), "{}", finding.what);
         assert!(finding.mend[0].contains("--cgroupns=host"));

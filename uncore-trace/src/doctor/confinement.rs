@@ -1,8 +1,6 @@
 //! Privileges that a recorder gives up after it has attached, and those that this kernel cannot
 //! restrict.
 
-use std::path::Path;
-
 use super::{ExaminedMachine, Finding, FindingState};
 use crate::confine;
 
@@ -11,17 +9,13 @@ const NAME: &str = "confinement";
 /// The actions of seccomp filters, on kernels that have them (seccomp(2)).
 const SECCOMP: &str = "proc/sys/kernel/seccomp/actions_avail";
 
-pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
-    if machine.root_dir() != Path::new("/") {
+pub(super) fn check(machine: &ExaminedMachine) -> Finding {
+    if !machine.is_running() {
         let message = "which restrictions the kernel supports is known only on the running machine";
-        return vec![Finding::new(NAME, FindingState::NotHere, message)];
+        return Finding::not_here(NAME, message);
     }
-    let is_present = |path: &str| machine.has_path(path);
-    vec![confinement_finding(
-        confine::has_landlock(),
-        is_present(SECCOMP),
-        confine::hides_processes(),
-    )]
+    let seccomp = machine.has_path(SECCOMP);
+    confinement_finding(confine::has_landlock(), seccomp, confine::hides_processes())
 }
 
 fn confinement_finding(landlock: bool, seccomp: bool, hides_processes: bool) -> Finding {

@@ -41,16 +41,15 @@ fn examine_drivers(
     wanted: impl Fn(&Driver) -> bool,
 ) -> Vec<Finding> {
     let Some(cpu) = Processor::read(machine.root_dir()) else {
-        let message = "neither midr_el1 nor /proc/cpuinfo names the CPU";
-        return vec![Finding::new(NAME, FindingState::NotHere, message)];
+        return vec![Finding::not_here(NAME, "neither midr_el1 nor /proc/cpuinfo names the CPU")];
     };
     if cpu.hypervisor {
         let message = format!("{} in a VM: the hypervisor hides uncore PMUs", cpu.name);
-        return vec![Finding::new(NAME, FindingState::NotHere, message)];
+        return vec![Finding::not_here(NAME, message)];
     }
     let Some((platform, drivers)) = platforms::needed_drivers(machine, &cpu) else {
         let message = format!("{}: no list of drivers for this CPU", cpu.name);
-        return vec![Finding::new(NAME, FindingState::NotHere, message)];
+        return vec![Finding::not_here(NAME, message)];
     };
     let (config, unreadable) = match KernelConfig::read(machine) {
         Ok(config) => (config, None),
@@ -77,7 +76,7 @@ fn examine_drivers(
                 .map(|(gap, instead)| gap_finding(&platform, gap, instead.as_deref())),
         );
     }
-    findings.extend(unreadable.map(|message| Finding::new(NAME, FindingState::Warn, message)));
+    findings.extend(unreadable.map(|message| Finding::warning(NAME, message)));
     findings
 }
 
@@ -121,11 +120,8 @@ fn concerns_driver(gap: &CounterGap, driver: &Driver) -> bool {
 /// The finding on what a driver, or this program, does not know.
 fn gap_finding(platform: &str, gap: &CounterGap, instead: Option<&str>) -> Finding {
     let instead = instead.map(|instead| format!("; {instead}")).unwrap_or_default();
-    let mut finding = Finding::new(
-        NAME,
-        FindingState::Warn,
-        format!("{platform}: {}{instead}", gap.describe_gap()),
-    );
+    let mut finding =
+        Finding::warning(NAME, format!("{platform}: {}{instead}", gap.describe_gap()));
     if let Some(since) = gap.since {
         finding = finding.with_fix(format!("boot a kernel >= {since}"));
     }

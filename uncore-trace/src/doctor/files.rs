@@ -22,12 +22,11 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     let limits = machine.read_text(PATH).ok();
     let limit = |name: &str| limits.as_deref().and_then(|limits| limit_of(limits, name));
     let Some((open, size)) = limit("Max open files").zip(limit("Max file size")) else {
-        let message = format!("/{PATH} cannot be read");
-        return vec![Finding::new(OPEN, FindingState::NotHere, message)];
+        return vec![Finding::not_here(OPEN, format!("/{PATH} cannot be read"))];
     };
     let Some(cpus) = machine.read_text("proc/stat").ok().map(|stat| count_cpus(&stat)) else {
         let message = "/proc/stat cannot be read: the number of CPUs is unknown";
-        return vec![Finding::new(OPEN, FindingState::NotHere, message)];
+        return vec![Finding::not_here(OPEN, message)];
     };
     vec![open_files(machine, open, cpus), file_size(size)]
 }
@@ -44,7 +43,7 @@ fn open_files(machine: &ExaminedMachine, limit: ResourceLimit, cpus: u64) -> Fin
         let raised = if soft < enough_files { ", which record raises" } else { "" };
         let message =
             format!("{} may be open{raised}, {enough_files} are enough", describe_limit(soft));
-        return Finding::new(OPEN, FindingState::Ok, message);
+        return Finding::ok(OPEN, message);
     }
     let (state, why) = if reached < min_files {
         (FindingState::Fail, format!("a recording needs {min_files}"))
@@ -73,7 +72,7 @@ fn least_files(machine: &ExaminedMachine, cpus: usize) -> u64 {
 fn file_size(limit: ResourceLimit) -> Finding {
     let bytes = limit.soft;
     let state = match bytes {
-        u64::MAX => return Finding::new(SIZE, FindingState::Ok, "not limited"),
+        u64::MAX => return Finding::ok(SIZE, "not limited"),
         ..LEAST_BYTES => FindingState::Fail,
         _ => FindingState::Warn,
     };

@@ -5,11 +5,9 @@
 //! `bpf_timer_start`); an older kernel is ticked from user space through `BPF_PROG_TEST_RUN` on
 //! that CPU, which costs a wake-up and an inter-processor interrupt a tick.
 
-use std::path::Path;
-
 use rustix::system::uname;
 
-use super::{ExaminedMachine, Finding, FindingState};
+use super::{ExaminedMachine, Finding};
 use crate::discover::release::{self, KernelVersion};
 
 const NAME: &str = "kernel";
@@ -25,7 +23,7 @@ pub(super) fn kernel_release(machine: &ExaminedMachine) -> Option<String> {
     let read = machine.read_text("proc/sys/kernel/osrelease").ok().filter(is_release);
     // Without procfs, the kernel of the running machine says it too.
     let running_release = || uname().release().to_str().ok().map(str::to_owned);
-    read.or_else(|| (machine.root_dir() == Path::new("/")).then(running_release).flatten())
+    read.or_else(|| machine.is_running().then(running_release).flatten())
 }
 
 /// Whether it is a `PREEMPT_RT` kernel: its version says so, and the patches before 6.12 have a
@@ -36,43 +34,40 @@ fn is_realtime(machine: &ExaminedMachine) -> bool {
         || machine.read_number("sys/kernel/realtime") == Some(1)
 }
 
-pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+pub(super) fn check(machine: &ExaminedMachine) -> Finding {
     let upgrade = "boot a kernel >= 6.7";
     let Some(release) = kernel_release(machine) else {
         let message = "proc/sys/kernel/osrelease cannot be read: is /proc mounted?";
-        return vec![
-            Finding::new(NAME, FindingState::Fail, message).with_fix("mount -t proc proc /proc"),
-        ];
+        return Finding::failure(NAME, message).with_fix("mount -t proc proc /proc");
     };
     let Some(version) = KernelVersion::parse(&release) else {
         let message =
             format!("release {release:?} does not start with a version: >= 6.1 is needed");
-        return vec![Finding::new(NAME, FindingState::Warn, message)];
+        return Finding::warning(NAME, message);
     };
-    let finding = if version < OLDEST {
-        Finding::new(NAME, FindingState::Fail, format!("{release}: older than 6.1"))
-            .with_fix(upgrade)
+    if version < OLDEST {
+        Finding::failure(NAME, format!("{release}: older than 6.1")).with_fix(upgrade)
     } else if is_realtime(machine) {
         let message = format!(
             "{release}: PREEMPT_RT, which refuses the BPF timer: each tick is run on its CPU from \
              user space, which costs 3 to 6 % of a core at 1 kHz, and the time of softirqs is \
              that of the threads that run them"
         );
-        Finding::new(NAME, FindingState::Warn, message)
+        Finding::warning(NAME, message)
     } else if version < PINNED_TIMER {
         let message = format!(
             "{release}: no pinned BPF timer (6.7): each tick is run on its CPU from user space, \
              which costs 3 to 6 % of a core at 1 kHz"
         );
-        Finding::new(NAME, FindingState::Warn, message).with_fix(upgrade)
+        Finding::warning(NAME, message).with_fix(upgrade)
     } else {
-        Finding::new(NAME, FindingState::Ok, format!("{release}: has the pinned BPF timer"))
-    };
-    vec![finding]
+        Finding::ok(NAME, format!("{release}: has the pinned BPF timer"))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::FindingState;
     use super::super::machine::single_finding;
     use super::*;
 

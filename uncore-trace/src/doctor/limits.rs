@@ -1,10 +1,9 @@
 //! The limits of a session on memory, threads and CPU time.
 
-use std::path::Path;
 use std::thread;
 
 use super::files::{PATH, ResourceLimit, limit_of};
-use super::{ExaminedMachine, Finding, FindingState};
+use super::{ExaminedMachine, Finding};
 use crate::open::LEAST_MEMORY;
 
 const NAME: &str = "limits";
@@ -13,25 +12,22 @@ const THREADS: usize = 2;
 
 pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     let Ok(limits) = machine.read_text(PATH) else {
-        let message = format!("/{PATH} cannot be read");
-        return vec![Finding::new(NAME, FindingState::NotHere, message)];
+        return vec![Finding::not_here(NAME, format!("/{PATH} cannot be read"))];
     };
     let mut findings = of_memory(&limits);
-    if machine.root_dir() == Path::new("/") && !can_start(THREADS) {
+    if machine.is_running() && !can_start(THREADS) {
         let message = "no thread can be started: this user may have too few processes";
-        findings
-            .push(Finding::new(NAME, FindingState::Fail, message).with_fix("ulimit -u unlimited"));
+        findings.push(Finding::failure(NAME, message).with_fix("ulimit -u unlimited"));
     }
     if let Some(ResourceLimit { soft: seconds, .. }) = limit_of(&limits, "Max cpu time")
         && seconds < u64::MAX
     {
         let message = format!("a recording is killed after {seconds} s of CPU time");
-        findings
-            .push(Finding::new(NAME, FindingState::Warn, message).with_fix("ulimit -t unlimited"));
+        findings.push(Finding::warning(NAME, message).with_fix("ulimit -t unlimited"));
     }
     if findings.is_empty() {
         let message = "memory, threads and CPU time are enough";
-        findings.push(Finding::new(NAME, FindingState::Ok, message));
+        findings.push(Finding::ok(NAME, message));
     }
     findings
 }
@@ -45,8 +41,7 @@ fn of_memory(limits: &str) -> Vec<Finding> {
             memory.least_bytes >> 10
         );
         let mend = format!("ulimit {} unlimited", memory.option);
-        (soft < memory.least_bytes)
-            .then(|| Finding::new(NAME, FindingState::Fail, message).with_fix(mend))
+        (soft < memory.least_bytes).then(|| Finding::failure(NAME, message).with_fix(mend))
     });
     too_low.collect()
 }
@@ -68,6 +63,7 @@ fn can_start(threads: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::FindingState;
     use super::super::machine::examine_tree;
     use super::*;
 

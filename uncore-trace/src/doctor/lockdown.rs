@@ -6,38 +6,30 @@
 
 use std::io::ErrorKind;
 
-use super::{ExaminedMachine, Finding, FindingState};
+use super::{ExaminedMachine, Finding};
 
 const NAME: &str = "lockdown";
 const PATH: &str = "sys/kernel/security/lockdown";
 
-pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
-    let finding = match machine.read_text(PATH) {
+pub(super) fn check(machine: &ExaminedMachine) -> Finding {
+    match machine.read_text(PATH) {
         Ok(text) => match chosen_level(&text) {
             Some("confidentiality") => {
                 let message = "confidentiality: BPF programs cannot read the kernel's memory";
-                Finding::new(NAME, FindingState::Fail, message)
+                Finding::failure(NAME, message)
                     .with_fix("boot with lockdown=integrity on the kernel command line")
             }
-            Some(level) => {
-                Finding::new(NAME, FindingState::Ok, format!("{level}: does not limit tracing"))
-            }
-            None => {
-                Finding::new(NAME, FindingState::Warn, format!("/{PATH} names no level: {text:?}"))
-            }
+            Some(level) => Finding::ok(NAME, format!("{level}: does not limit tracing")),
+            None => Finding::warning(NAME, format!("/{PATH} names no level: {text:?}")),
         },
         // An unmounted securityfs is an empty directory, so a missing file does not mean that there
         // is no lockdown.
-        Err(error) if error.kind() == ErrorKind::NotFound => Finding::new(
+        Err(error) if error.kind() == ErrorKind::NotFound => Finding::not_here(
             NAME,
-            FindingState::NotHere,
             format!("no /{PATH}: not in this kernel, or securityfs is not mounted"),
         ),
-        Err(error) => {
-            Finding::new(NAME, FindingState::NotHere, format!("cannot read /{PATH}: {error}"))
-        }
-    };
-    vec![finding]
+        Err(error) => Finding::not_here(NAME, format!("cannot read /{PATH}: {error}")),
+    }
 }
 
 /// The chosen level in `none [integrity] confidentiality`.
@@ -49,6 +41,7 @@ fn chosen_level(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::FindingState;
     use super::super::machine::single_finding;
     use super::*;
 

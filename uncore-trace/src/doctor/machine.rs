@@ -63,6 +63,11 @@ impl ExaminedMachine {
         &self.root
     }
 
+    /// Whether it is the machine that this program runs on.
+    pub(super) fn is_running(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
     /// The PMUs of the machine and the catalog, or why they cannot be read.
     pub fn known_machine(&self) -> Result<&KnownMachine, &str> {
         let read = || {
@@ -148,15 +153,13 @@ pub(super) fn examine_tree(
     check(&ExaminedMachine::at_root(fake_tree(files).path()))
 }
 
-/// The only finding of one check on a made-up tree.
+/// The finding of one check on a made-up tree.
 #[cfg(test)]
 pub(super) fn single_finding(
-    check: fn(&ExaminedMachine) -> Vec<super::Finding>,
+    check: fn(&ExaminedMachine) -> super::Finding,
     files: &[(&str, &str)],
 ) -> super::Finding {
-    let mut findings = examine_tree(check, files);
-    assert_eq!(findings.len(), 1, "{findings:?}");
-    findings.remove(0)
+    check(&ExaminedMachine::at_root(fake_tree(files).path()))
 }
 
 #[cfg(test)]

@@ -84,6 +84,22 @@ impl Finding {
         Self { name, state, what: printable(&message.into()).into_owned(), mend: Vec::new() }
     }
 
+    fn ok(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(name, FindingState::Ok, message)
+    }
+
+    fn warning(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(name, FindingState::Warn, message)
+    }
+
+    fn failure(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(name, FindingState::Fail, message)
+    }
+
+    fn not_here(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(name, FindingState::NotHere, message)
+    }
+
     /// Adds a fix.
     fn with_fix(mut self, command: impl Into<String>) -> Self {
         self.mend.push(printable(&command.into()).into_owned());
@@ -91,34 +107,43 @@ impl Finding {
     }
 }
 
-/// Most checks return one finding; the one for PMU drivers returns one for each driver.
-type CheckFn = fn(&ExaminedMachine) -> Vec<Finding>;
+/// A check, by the number of its findings.
+enum Check {
+    Single(fn(&ExaminedMachine) -> Finding),
+    Several(fn(&ExaminedMachine) -> Vec<Finding>),
+}
+
+use Check::{Several, Single};
 
 /// All checks, in the order of the output: the strict requirements first.
-const CHECKS: &[CheckFn] = &[
-    kernel::check,
-    btf::check,
-    bpf::check,
-    privileges::check,
-    confinement::check,
-    paranoid::check,
-    lockdown::check,
-    calls::check,
-    tracefs::check,
-    cgroups::check,
-    pids::check,
-    files::check,
-    limits::check,
-    output::check,
-    sample_rate::check,
-    pmus::check,
-    drivers::check,
-    resctrl::check,
+const CHECKS: &[Check] = &[
+    Single(kernel::check),
+    Single(btf::check),
+    Single(bpf::check),
+    Single(privileges::check),
+    Single(confinement::check),
+    Single(paranoid::check),
+    Single(lockdown::check),
+    Several(calls::check),
+    Single(tracefs::check),
+    Single(cgroups::check),
+    Single(pids::check),
+    Several(files::check),
+    Several(limits::check),
+    Single(output::check),
+    Single(sample_rate::check),
+    Several(pmus::check),
+    Several(drivers::check),
+    Single(resctrl::check),
 ];
 
 /// Runs every check on the machine.
 pub fn run_checks(machine: &ExaminedMachine) -> Vec<Finding> {
-    CHECKS.iter().flat_map(|check| check(machine)).collect()
+    let findings = CHECKS.iter().flat_map(|check| match check {
+        Single(check) => vec![check(machine)],
+        Several(check) => check(machine),
+    });
+    findings.collect()
 }
 
 /// Whether `record` works: no requirement has failed.

@@ -4,25 +4,23 @@ use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use super::{ExaminedMachine, Finding, FindingState};
+use super::{ExaminedMachine, Finding};
 
 const NAME: &str = "output";
 
-pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
-    if machine.root_dir() != Path::new("/") {
-        let message = "what can be written is known only on the running machine";
-        return vec![Finding::new(NAME, FindingState::NotHere, message)];
+pub(super) fn check(machine: &ExaminedMachine) -> Finding {
+    if !machine.is_running() {
+        return Finding::not_here(NAME, "what can be written is known only on the running machine");
     }
-    vec![check_writable(Path::new("."))]
+    check_writable(Path::new("."))
 }
 
 fn check_writable(dir: &Path) -> Finding {
     match accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
-        Ok(()) => Finding::new(NAME, FindingState::Ok, "the working directory can be written"),
+        Ok(()) => Finding::ok(NAME, "the working directory can be written"),
         Err(error) => {
             let error = std::io::Error::from(error);
-            let message = format!("record cannot write to the working directory: {error}");
-            Finding::new(NAME, FindingState::Warn, message)
+            Finding::warning(NAME, format!("record cannot write to the working directory: {error}"))
                 .with_fix("change to another directory, or name a file in one with record -o")
         }
     }
@@ -30,6 +28,7 @@ fn check_writable(dir: &Path) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use super::super::FindingState;
     use super::*;
 
     #[test]

@@ -8,7 +8,7 @@
 //! Kernels of Debian and Ubuntu have a patch: above 2 they open events only with `CAP_SYS_ADMIN`
 //! (seen on Debian's Linux 6.12 and 7.2). Their default is 3 or more.
 
-use super::{ExaminedMachine, Finding, FindingState};
+use super::{ExaminedMachine, Finding};
 
 const NAME: &str = "perf_event_paranoid";
 const PATH: &str = "proc/sys/kernel/perf_event_paranoid";
@@ -16,18 +16,15 @@ const PATH: &str = "proc/sys/kernel/perf_event_paranoid";
 /// The highest value at which every kernel opens counters with `CAP_PERFMON`.
 const EVERYWHERE: i64 = 2;
 
-pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
-    let finding = match (machine.read_number(PATH), machine.privileges) {
-        (None, _) if machine.has_path("proc/sys/kernel") => Finding::new(
+pub(super) fn check(machine: &ExaminedMachine) -> Finding {
+    match (machine.read_number(PATH), machine.privileges) {
+        (None, _) if machine.has_path("proc/sys/kernel") => Finding::failure(
             NAME,
-            FindingState::Fail,
             format!("/{PATH} cannot be read: this kernel has no perf events"),
         )
         .with_fix("boot a kernel built with CONFIG_PERF_EVENTS=y"),
-        (None, _) => {
-            Finding::new(NAME, FindingState::Warn, "/proc/sys is missing: the value is unknown")
-                .with_fix("mount -t proc proc /proc")
-        }
+        (None, _) => Finding::warning(NAME, "/proc/sys is missing: the value is unknown")
+            .with_fix("mount -t proc proc /proc"),
         (Some(value), Some(privileges))
             if privileges.is_perfmon_capable() && !privileges.is_admin() && value > EVERYWHERE =>
         {
@@ -35,34 +32,32 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
                 "{value}: above {EVERYWHERE}, kernels of Debian and Ubuntu give counters to \
                  CAP_SYS_ADMIN alone, and CAP_PERFMON is held"
             );
-            Finding::new(NAME, FindingState::Warn, message)
+            Finding::warning(NAME, message)
                 .with_fix(format!("sysctl kernel.perf_event_paranoid={EVERYWHERE}"))
         }
         (Some(value), Some(privileges)) if privileges.is_perfmon_capable() => {
-            let message = format!("{value}: does not apply, CAP_PERFMON is held");
-            Finding::new(NAME, FindingState::Ok, message)
+            Finding::ok(NAME, format!("{value}: does not apply, CAP_PERFMON is held"))
         }
         (Some(value), Some(_)) if value <= 0 => {
             let message = format!("{value}: without CAP_PERFMON it allows `stat`, not `record`");
-            Finding::new(NAME, FindingState::NotHere, message)
+            Finding::not_here(NAME, message)
         }
         (Some(value), Some(_)) => {
             let message = format!(
                 "{value}: without CAP_PERFMON it forbids `stat`; 0 would allow `stat`, not \
                  `record`"
             );
-            Finding::new(NAME, FindingState::NotHere, message)
+            Finding::not_here(NAME, message)
         }
         (Some(value), None) => {
-            let message = format!("{value}: does not apply with CAP_PERFMON");
-            Finding::new(NAME, FindingState::NotHere, message)
+            Finding::not_here(NAME, format!("{value}: does not apply with CAP_PERFMON"))
         }
-    };
-    vec![finding]
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::FindingState;
     use super::super::machine::single_finding;
     use super::*;
 

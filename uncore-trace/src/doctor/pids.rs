@@ -3,30 +3,27 @@
 //! BPF programs and tracepoints identify tasks by their pids in the initial PID namespace. In
 //! another namespace, as in a container, the same pids belong to other processes or to none.
 
-use super::{ExaminedMachine, Finding, FindingState};
+use super::{ExaminedMachine, Finding};
 
 const NAME: &str = "PID namespace";
 const LINK: &str = "proc/self/ns/pid";
 /// The initial namespace: `PROC_PID_INIT_INO` of `include/linux/proc_ns.h`, Linux 6.12 and 7.2.
 const INITIAL: &str = "pid:[4026531836]";
 
-pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
-    let finding = match machine.read_link(LINK) {
-        None => Finding::new(NAME, FindingState::NotHere, format!("/{LINK} cannot be read")),
-        Some(namespace) if namespace == INITIAL => {
-            Finding::new(NAME, FindingState::Ok, "the initial one")
-        }
+pub(super) fn check(machine: &ExaminedMachine) -> Finding {
+    match machine.read_link(LINK) {
+        None => Finding::not_here(NAME, format!("/{LINK} cannot be read")),
+        Some(namespace) if namespace == INITIAL => Finding::ok(NAME, "the initial one"),
         Some(namespace) => {
             let message = format!(
                 "{namespace} is not the initial PID namespace: a program that ran before the \
                  recording began has no name or the name of another process, and CPU time of a \
                  task that runs long without a context switch may be missing"
             );
-            Finding::new(NAME, FindingState::Warn, message)
+            Finding::warning(NAME, message)
                 .with_fix("start the container with --pid host (Kubernetes: hostPID: true)")
         }
-    };
-    vec![finding]
+    }
 }
 
 #[cfg(test)]
@@ -34,6 +31,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    use super::super::FindingState;
     use super::super::machine::fake_tree;
     use super::*;
 
@@ -41,7 +39,7 @@ mod tests {
         let dir = fake_tree(&[]);
         fs::create_dir_all(dir.path().join("proc/self/ns")).unwrap();
         symlink(link, dir.path().join(LINK)).unwrap();
-        check(&ExaminedMachine::at_root(dir.path())).remove(0)
+        check(&ExaminedMachine::at_root(dir.path()))
     }
 
     #[test]
@@ -54,7 +52,7 @@ mod tests {
                 && other_namespace.mend[0].contains("--pid host")
         );
         assert_eq!(
-            check(&ExaminedMachine::at_root(fake_tree(&[]).path()))[0].state,
+            check(&ExaminedMachine::at_root(fake_tree(&[]).path())).state,
             FindingState::NotHere
         );
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::machine::KnownMachine;
-use super::{ExaminedMachine, Finding, FindingState};
+use super::{ExaminedMachine, Finding};
 use crate::discover::name::stem;
 use crate::plan::pmus::PmuIndex;
 use crate::plan::uncounted::find_uncounted;
@@ -33,15 +33,15 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
         Err(error) => {
             let message = format!("cannot read /{DEVICES}: {error}");
             let mend = machine.as_root("mount -t sysfs sysfs /sys");
-            return vec![Finding::new(NAME, FindingState::Warn, message).with_fix(mend)];
+            return vec![Finding::warning(NAME, message).with_fix(mend)];
         }
     };
     let uncore: Vec<String> = names.into_iter().filter(|name| is_uncore(machine, name)).collect();
     if uncore.is_empty() {
         let message = "none here: `record -p host` counts what the kernel itself counts";
-        return vec![Finding::new(NAME, FindingState::NotHere, message)];
+        return vec![Finding::not_here(NAME, message)];
     }
-    let mut findings = vec![Finding::new(NAME, FindingState::Ok, summarize_families(&uncore))];
+    let mut findings = vec![Finding::ok(NAME, summarize_families(&uncore))];
     findings.extend(uncore.iter().filter_map(|name| misnamed_finding(machine, name)));
     findings.extend(uncounted_findings(machine, &uncore));
     findings
@@ -78,7 +78,7 @@ fn misnamed_finding(machine: &ExaminedMachine, name: &str) -> Option<Finding> {
         "{name} identifies as {product_id:#x}, not {product:#x}: this kernel's driver takes it for \
          another PMU and its event names are wrong"
     );
-    Some(Finding::new(NAME, FindingState::Warn, message).with_fix("boot a kernel >= 7.2"))
+    Some(Finding::warning(NAME, message).with_fix("boot a kernel >= 7.2"))
 }
 
 /// A finding for each PMU, CPU, socket or box that no counter counts although it is here. Without a
@@ -87,7 +87,7 @@ fn misnamed_finding(machine: &ExaminedMachine, name: &str) -> Option<Finding> {
 fn uncounted_findings(machine: &ExaminedMachine, names: &[String]) -> Vec<Finding> {
     let online = "sh -c 'for c in /sys/devices/system/cpu/cpu*/online; do echo 1 >$c; done'";
     let finding = |message: String| {
-        let finding = Finding::new(NAME, FindingState::Warn, message);
+        let finding = Finding::warning(NAME, message);
         if finding.what.contains("offline") {
             finding.with_fix(machine.as_root(online))
         } else {
@@ -108,8 +108,15 @@ fn uncounted_findings(machine: &ExaminedMachine, names: &[String]) -> Vec<Findin
 
 #[cfg(test)]
 mod tests {
-    use super::super::machine::{examine_tree, single_finding};
+    use super::super::FindingState;
+    use super::super::machine::examine_tree;
     use super::*;
+
+    fn single_finding(files: &[(&str, &str)]) -> Finding {
+        let mut findings = examine_tree(check, files);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        findings.remove(0)
+    }
 
     fn file(name: &str) -> String {
         format!("{DEVICES}/{name}")
@@ -117,30 +124,24 @@ mod tests {
 
     #[test]
     fn present_pmus_are_counted_by_family() {
-        let finding = single_finding(
-            check,
-            &[
-                (&file("nvidia_scf_pmu_0/cpumask"), "0\n"),
-                (&file("nvidia_scf_pmu_0/identifier"), "2cf0036b\n"),
-                (&file("nvidia_scf_pmu_1/cpumask"), "72\n"),
-                (&file("arm_cmn_0/cpumask"), "0\n"),
-                (&file("ali_drw_c0050/cpumask"), "0\n"),
-                (&file("amd_l3/cpumask"), "0\n"),
-                (&file("power/cpumask"), "0\n"),
-                (&file("cpu/type"), "4\n"),
-            ],
-        );
+        let finding = single_finding(&[
+            (&file("nvidia_scf_pmu_0/cpumask"), "0\n"),
+            (&file("nvidia_scf_pmu_0/identifier"), "2cf0036b\n"),
+            (&file("nvidia_scf_pmu_1/cpumask"), "72\n"),
+            (&file("arm_cmn_0/cpumask"), "0\n"),
+            (&file("ali_drw_c0050/cpumask"), "0\n"),
+            (&file("amd_l3/cpumask"), "0\n"),
+            (&file("power/cpumask"), "0\n"),
+            (&file("cpu/type"), "4\n"),
+        ]);
         assert_eq!(finding.state, FindingState::Ok);
         assert_eq!(finding.what, "ali_drw, amd_l3, arm_cmn, nvidia_scf_pmu x2");
     }
 
     #[test]
     fn no_uncore_pmu_is_no_fault_and_a_missing_sysfs_is() {
-        assert_eq!(
-            single_finding(check, &[(&file("software/type"), "1\n")]).state,
-            FindingState::NotHere
-        );
-        assert_eq!(single_finding(check, &[]).state, FindingState::Warn);
+        assert_eq!(single_finding(&[(&file("software/type"), "1\n")]).state, FindingState::NotHere);
+        assert_eq!(single_finding(&[]).state, FindingState::Warn);
     }
 
     /// A 6.12 driver names the UCF of Tegra410 as the SCF of Grace.

@@ -8,7 +8,7 @@
 use rustix::thread::CapabilitySet;
 
 use super::program::Program;
-use super::{ExaminedMachine, Finding, FindingState};
+use super::{ExaminedMachine, Finding};
 use crate::open::Privileges;
 
 const NAME: &str = "privileges";
@@ -29,18 +29,18 @@ pub(super) fn read(machine: &ExaminedMachine) -> Option<Privileges> {
     Privileges::parse(&status, machine.read_text("proc/self/uid_map").ok().as_deref())
 }
 
-pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+pub(super) fn check(machine: &ExaminedMachine) -> Finding {
     let Some(privileges) = machine.privileges else {
         let message =
             "/proc/self/status cannot be read: the privileges of this process are unknown";
-        return vec![Finding::new(NAME, FindingState::NotHere, message)];
+        return Finding::not_here(NAME, message);
     };
     let user_kind = if privileges.euid == 0 { "root" } else { "not root" };
     if !privileges.initial_namespace {
         let message =
             format!("{user_kind} of a user namespace: its capabilities do not cover BPF and perf");
-        let finding = Finding::new(NAME, FindingState::Fail, message);
-        return vec![finding.with_fix("run uncore-trace on the host, outside the user namespace")];
+        return Finding::failure(NAME, message)
+            .with_fix("run uncore-trace on the host, outside the user namespace");
     }
     if privileges.is_bpf_capable() && privileges.is_perfmon_capable() {
         let lacking =
@@ -51,16 +51,13 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
             lacking => format!("; without the optional {}", lacking.join(", ")),
         };
         if privileges.euid != 0 {
-            let message = format!("{user_kind}, with CAP_BPF and CAP_PERFMON{note}");
-            return vec![Finding::new(NAME, FindingState::Ok, message)];
+            return Finding::ok(NAME, format!("{user_kind}, with CAP_BPF and CAP_PERFMON{note}"));
         }
         let message = format!(
             "{user_kind}, with CAP_BPF and CAP_PERFMON{note}; these two are enough, and this gives them to \
              every user who may run the program"
         );
-        return vec![
-            Finding::new(NAME, FindingState::Ok, message).with_fix(for_users(&machine.program)),
-        ];
+        return Finding::ok(NAME, message).with_fix(for_users(&machine.program));
     }
     let lacking = [
         (privileges.is_bpf_capable(), "CAP_BPF"),
@@ -71,23 +68,27 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     .collect::<Vec<_>>()
     .join(" and ");
     let message = format!("{user_kind}, without {lacking}");
-    vec![ways_out(privileges, &machine.program, &message)]
+    ways_out(privileges, &machine.program, &message)
 }
 
 /// The finding, with the ways to give this user both capabilities.
 fn ways_out(privileges: Privileges, program: &Program, message: &str) -> Finding {
-    let fail = |message: String| Finding::new(NAME, FindingState::Fail, message);
     if !privileges.can_get_both() || privileges.euid == 0 {
-        return fail(format!("{message}, which this container or service withholds")).with_fix(
-            "start the container with --cap-add BPF --cap-add PERFMON (or --privileged)",
-        );
+        return Finding::failure(
+            NAME,
+            format!("{message}, which this container or service withholds"),
+        )
+        .with_fix("start the container with --cap-add BPF --cap-add PERFMON (or --privileged)");
     }
     if privileges.no_new_privs {
-        return fail(format!("{message}, and no_new_privs keeps sudo and setcap from giving them"))
-            .with_fix("use a session outside of the sandbox or service that set no_new_privs");
+        return Finding::failure(
+            NAME,
+            format!("{message}, and no_new_privs keeps sudo and setcap from giving them"),
+        )
+        .with_fix("use a session outside of the sandbox or service that set no_new_privs");
     }
     let record = format!("sudo {} record -p host -o run.parquet --duration 10s", program.path);
-    fail(format!(
+    Finding::failure(NAME, format!(
         "{message}; to fix this, record with sudo (the command then runs as root too), or run setcap once \
          for all users of this program"
     ))
@@ -110,6 +111,7 @@ fn for_users(program: &Program) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::FindingState;
     use super::super::machine::{fake_tree, single_finding};
     use super::*;
     use proptest::prelude::*;
@@ -164,7 +166,7 @@ mod tests {
         let dir = fake_tree(&[("proc/self/status", &status(1000, "0")), HOST]);
         let mut machine = ExaminedMachine::at_root(dir.path());
         machine.program = Program { path: "/home/me/uncore-trace".to_owned(), nosuid: true };
-        let finding = check(&machine).remove(0);
+        let finding = check(&machine);
         assert!(finding.mend[0].starts_with("sudo /home/me/uncore-trace record "));
         assert_eq!(
             finding.mend[1],

@@ -3,46 +3,43 @@
 //! The kernel has this file system only where the CPU has what it is for (`resctrl_init`,
 //! fs/resctrl/rdtgroup.c, Linux 6.18).
 
-use super::{ExaminedMachine, Finding, FindingState};
+use super::{ExaminedMachine, Finding};
 use crate::discover::resctrl::Resctrl;
 use crate::text::count_noun;
 
 const NAME: &str = "resctrl";
 
-pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+pub(super) fn check(machine: &ExaminedMachine) -> Finding {
     let Ok(types) = machine.read_text("proc/filesystems") else {
-        let message = "/proc/filesystems cannot be read";
-        return vec![Finding::new(NAME, FindingState::NotHere, message)];
+        return Finding::not_here(NAME, "/proc/filesystems cannot be read");
     };
     let is_there = types.lines().any(|line| line.split_whitespace().last() == Some(NAME));
-    let finding = match Resctrl::find_mounted(machine.root_dir()) {
+    match Resctrl::find_mounted(machine.root_dir()) {
         Some(resctrl) => check_mounted(&resctrl),
         None if is_there => {
             let message =
                 "not mounted: bytes of cgroups that have a monitoring group are not measured";
-            Finding::new(NAME, FindingState::Warn, message)
+            Finding::warning(NAME, message)
                 .with_fix(machine.as_root("mount -t resctrl resctrl /sys/fs/resctrl"))
         }
         None => {
             let message =
                 "this CPU has no monitors of bandwidth, or the kernel has no driver for them";
-            Finding::new(NAME, FindingState::NotHere, message)
+            Finding::not_here(NAME, message)
         }
-    };
-    vec![finding]
+    }
 }
 
 fn check_mounted(resctrl: &Resctrl) -> Finding {
     let groups = match resctrl.read_groups() {
         Ok(groups) => groups.len(),
         Err(error) => {
-            let message = format!("its groups cannot be listed: {error}");
-            return Finding::new(NAME, FindingState::Warn, message);
+            return Finding::warning(NAME, format!("its groups cannot be listed: {error}"));
         }
     };
     let Some(rmids) = resctrl.max_groups() else {
         let message = "mounted, but this CPU has no monitors of bandwidth (info/L3_MON)";
-        return Finding::new(NAME, FindingState::NotHere, message);
+        return Finding::not_here(NAME, message);
     };
     let free = rmids.saturating_sub(groups).min(resctrl.assignable_groups().unwrap_or(usize::MAX));
     let own_groups = groups.saturating_sub(1);
@@ -50,11 +47,12 @@ fn check_mounted(resctrl: &Resctrl) -> Finding {
         "mounted: {} beside the default one, {rmids} RMIDs; --monitor can make {free} more",
         count_noun(own_groups, "group")
     );
-    Finding::new(NAME, FindingState::Ok, message)
+    Finding::ok(NAME, message)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::FindingState;
     use super::super::machine::single_finding;
     use super::*;
 

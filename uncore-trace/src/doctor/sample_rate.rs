@@ -5,7 +5,7 @@
 //! Counters are read by a BPF timer, which neither sysctl limits; both limit clock-driven perf
 //! events, and a lowered rate shows that interrupts are slow on this machine.
 
-use super::{ExaminedMachine, Finding, FindingState};
+use super::{ExaminedMachine, Finding};
 
 const NAME: &str = "sample rate";
 const RATE: &str = "proc/sys/kernel/perf_event_max_sample_rate";
@@ -13,9 +13,9 @@ const PERCENT: &str = "proc/sys/kernel/perf_cpu_time_max_percent";
 /// Samples per second: the fastest tick, 100 us, needs this many.
 const ENOUGH: i64 = 10_000;
 
-pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+pub(super) fn check(machine: &ExaminedMachine) -> Finding {
     let Some(rate) = machine.read_number(RATE) else {
-        return vec![Finding::new(NAME, FindingState::NotHere, format!("/{RATE} cannot be read"))];
+        return Finding::not_here(NAME, format!("/{RATE} cannot be read"));
     };
     let limit = match machine.read_number(PERCENT) {
         None => "the limit on its CPU time cannot be read".to_owned(),
@@ -23,21 +23,21 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
         Some(0 | 100) => "no limit on its CPU time".to_owned(),
         Some(percent) => format!("at most {percent} % of CPU time"),
     };
-    let finding = if rate < ENOUGH {
+    if rate < ENOUGH {
         let message = format!(
             "perf samples are throttled above {rate} a second ({limit}): ticks of a recording are \
              not, but other tools that sample by the perf clock are"
         );
-        Finding::new(NAME, FindingState::Warn, message)
+        Finding::warning(NAME, message)
             .with_fix(machine.as_root("sysctl -w kernel.perf_event_max_sample_rate=100000"))
     } else {
-        Finding::new(NAME, FindingState::Ok, format!("{rate} perf samples a second, {limit}"))
-    };
-    vec![finding]
+        Finding::ok(NAME, format!("{rate} perf samples a second, {limit}"))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::FindingState;
     use super::super::machine::single_finding;
     use super::*;
 

@@ -3,17 +3,17 @@
 //! Recording does not need it: the programs attach to tracepoints by their names in the kernel's
 //! type information. Only other tools use it, so its absence is no fault.
 
-use super::{ExaminedMachine, Finding, FindingState};
+use super::{ExaminedMachine, Finding};
 
 const NAME: &str = "tracefs";
 
-pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
+pub(super) fn check(machine: &ExaminedMachine) -> Finding {
     let absent = |why: &str| {
         let message = format!(
             "{why}: nothing is lost, uncore-trace does not use it; perf and bpftrace need it to \
              name tracepoints"
         );
-        vec![Finding::new(NAME, FindingState::NotHere, message)]
+        Finding::not_here(NAME, message)
     };
     let Some(mounts) = machine.read_mounts() else {
         return absent("/proc/self/mountinfo cannot be read");
@@ -22,13 +22,14 @@ pub(super) fn check(machine: &ExaminedMachine) -> Vec<Finding> {
     let point = mount.point.display();
     let events = format!("{point}/events/sched");
     match machine.read_names(events.trim_start_matches('/')) {
-        Ok(_) => vec![Finding::new(NAME, FindingState::Ok, format!("mounted at {point}"))],
+        Ok(_) => Finding::ok(NAME, format!("mounted at {point}")),
         Err(error) => absent(&format!("cannot read {events}: {error}")),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::FindingState;
     use super::super::machine::single_finding;
     use super::*;
 
