@@ -91,11 +91,8 @@ impl MetricsPage {
             ),
         ];
         figures.into_iter().map(|(name, help, unit, metric_type, value)| {
-            PageMetric::without_series(name, help, unit, metric_type).with_series(
-                Vec::new(),
-                value,
-                self.since_ns,
-            )
+            let metric = PageMetric::without_series(name, help, unit, metric_type);
+            metric.with_value(value, self.since_ns)
         })
     }
 }
@@ -134,11 +131,8 @@ impl AgentMetrics {
             ),
         ];
         gauges.into_iter().filter_map(|(name, help, unit, value)| {
-            Some(PageMetric::without_series(name, help, unit, MetricKind::Gauge).with_series(
-                Vec::new(),
-                value?,
-                0,
-            ))
+            let metric = PageMetric::without_series(name, help, unit, MetricKind::Gauge);
+            Some(metric.with_value(value?, 0))
         })
     }
 
@@ -157,12 +151,10 @@ impl AgentMetrics {
             ),
         ];
         disks.into_iter().filter(|_| !self.disks.is_empty()).map(|(name, help, bytes)| {
-            self.disks.iter().fold(
-                PageMetric::without_series(name, help, "By", MetricKind::Gauge),
-                |metric, disk| {
-                    metric.with_series(vec![("of", disk.content.into())], bytes(disk) as f64, 0)
-                },
-            )
+            let metric = PageMetric::without_series(name, help, "By", MetricKind::Gauge);
+            self.disks.iter().fold(metric, |metric, disk| {
+                metric.with_series(vec![("of", disk.content.into())], bytes(disk) as f64, 0)
+            })
         })
     }
 }

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::traffic_counts::{OwnerName, TrafficCounts};
+use super::traffic_counts::{OwnerName, OwnerSeries, TrafficCounts};
 use super::{MeteredTraffic, MetricsPage};
 use crate::units::unit_identifier;
 
@@ -65,6 +65,11 @@ impl<'a> PageMetric<'a> {
         }
     }
 
+    /// A metric of the agent itself with one value, without labels.
+    pub(super) fn with_value(self, value: f64, since_ns: i64) -> Self {
+        self.with_series(Vec::new(), value, since_ns)
+    }
+
     /// The same with one more series of the agent, which began at this time.
     pub(super) fn with_series(
         mut self,
@@ -94,11 +99,13 @@ impl MeteredTraffic {
         }
     }
 
-    /// The unit of an event; `None` of a link, which has bytes.
-    fn event_unit(&self) -> Option<&str> {
-        match self {
-            Self::Link { .. } => None,
-            Self::Event { unit, .. } => Some(unit),
+    /// What a metric's name says of the unit, and the unit in UCUM; `None` if the metric, whose
+    /// series of links have this unit, has none of such traffic.
+    fn metric_unit(&self, link_unit: Option<&str>) -> Option<(String, String)> {
+        match (self, link_unit) {
+            (Self::Link { .. }, Some(unit)) => Some((String::new(), unit.to_owned())),
+            (Self::Event { unit, .. }, None) => Some((unit_of(unit).0, ucum_unit(unit))),
+            _ => None,
         }
     }
 }
@@ -145,26 +152,27 @@ type TrafficOfUnit<'a> = (String, Vec<(&'a MeteredTraffic, &'a TrafficCounts)>);
 struct TrafficMetric {
     name: &'static str,
     help: &'static str,
-    links: bool,
     metric_type: MetricKind,
-    /// The unit in UCUM; that of an event has another one.
-    unit: &'static str,
+    /// The unit of links in UCUM. `None`: the metric is of events, each of which has its own unit.
+    link_unit: Option<&'static str>,
     series: fn(&TrafficCounts) -> Vec<OwnerValue<'_>>,
 }
 
 fn owner_totals(counted: &TrafficCounts) -> Vec<OwnerValue<'_>> {
-    let mut names: Vec<_> = counted.series.iter().collect();
-    names.sort_by(|a, b| a.0.cmp(b.0));
-    let shown = names
-        .into_iter()
-        .map(|(name, series)| (SeriesOwner::Owner(name), series.total, series.since_ns));
-    shown.chain([(SeriesOwner::Other, counted.other_owners, counted.since_ns)]).collect()
+    let mut totals = owner_values(counted, |series| Some(series.total));
+    totals.push((SeriesOwner::Other, counted.other_owners, counted.since_ns));
+    totals
+}
+
+/// A value that is not divided among owners, if it is known.
+fn whole_value(counted: &TrafficCounts, value: Option<f64>) -> Vec<OwnerValue<'_>> {
+    value.into_iter().map(|value| (SeriesOwner::All, value, counted.since_ns)).collect()
 }
 
 /// Owners with what is known of them, in the order of their names.
 fn owner_values(
     counted: &TrafficCounts,
-    value: impl Fn(&super::traffic_counts::OwnerSeries) -> Option<f64>,
+    value: impl Fn(&OwnerSeries) -> Option<f64>,
 ) -> Vec<OwnerValue<'_>> {
     let shown = counted.series.iter();
     let mut values: Vec<_> =
@@ -209,98 +217,78 @@ const TRAFFIC_METRICS: [TrafficMetric; 10] = [
     TrafficMetric {
         name: "uncore_trace_link_bytes",
         help: "Bytes transferred over a link",
-        links: true,
         metric_type: MetricKind::Counter,
-        unit: "By",
-        series: |counted| vec![(SeriesOwner::All, counted.total, counted.since_ns)],
+        link_unit: Some("By"),
+        series: |counted| whole_value(counted, Some(counted.total)),
     },
     TrafficMetric {
         name: "uncore_trace_link_peak_bytes_per_second",
         help: "Peak bandwidth of a link",
-        links: true,
         metric_type: MetricKind::Gauge,
-        unit: "By/s",
-        series: |counted| {
-            counted
-                .peak
-                .into_iter()
-                .map(|peak| (SeriesOwner::All, peak, counted.since_ns))
-                .collect()
-        },
+        link_unit: Some("By/s"),
+        series: |counted| whole_value(counted, counted.peak),
     },
     TrafficMetric {
         name: "uncore_trace_unattributed_bytes",
         help: "Bytes of no known owner that were transferred over a link",
-        links: true,
         metric_type: MetricKind::Counter,
-        unit: "By",
-        series: |counted| vec![(SeriesOwner::All, counted.unattributed, counted.since_ns)],
+        link_unit: Some("By"),
+        series: |counted| whole_value(counted, Some(counted.unattributed)),
     },
     TrafficMetric {
         name: "uncore_trace_owner_bytes",
         help: "Bytes of each owner that were transferred over a link; owner=other: of all owners \
                without a series of their own",
-        links: true,
         metric_type: MetricKind::Counter,
-        unit: "By",
+        link_unit: Some("By"),
         series: owner_totals,
     },
     TrafficMetric {
         name: "uncore_trace_owner_confidence_ratio",
         help: "Part of an owner's bytes that is expected in shares within 10 % of the truth",
-        links: true,
         metric_type: MetricKind::Gauge,
-        unit: "1",
+        link_unit: Some("1"),
         series: |counted| {
-            owner_values(counted, |owner_series| {
-                (owner_series.confident_sum.1 > 0.0)
-                    .then(|| owner_series.confident_sum.0 / owner_series.confident_sum.1)
+            owner_values(counted, |series| {
+                let (confident, whole) = series.confident_sum;
+                (whole > 0.0).then(|| confident / whole)
             })
         },
     },
     TrafficMetric {
         name: "uncore_trace_owner_low_bytes_per_second",
         help: "Lower end of the 90 % interval of an owner's rate in the last window",
-        links: true,
         metric_type: MetricKind::Gauge,
-        unit: "By/s",
-        series: |counted| {
-            owner_values(counted, |owner_series| owner_series.rate_bounds.map(|rate| rate.0))
-        },
+        link_unit: Some("By/s"),
+        series: |counted| owner_values(counted, |series| series.rate_bounds.map(|rate| rate.0)),
     },
     TrafficMetric {
         name: "uncore_trace_owner_high_bytes_per_second",
         help: "Higher end of the 90 % interval of an owner's rate in the last window",
-        links: true,
         metric_type: MetricKind::Gauge,
-        unit: "By/s",
-        series: |counted| {
-            owner_values(counted, |owner_series| owner_series.rate_bounds.map(|rate| rate.1))
-        },
+        link_unit: Some("By/s"),
+        series: |counted| owner_values(counted, |series| series.rate_bounds.map(|rate| rate.1)),
     },
     TrafficMetric {
         name: "uncore_trace_event",
         help: "Counts of an event that belongs to no link",
-        links: false,
         metric_type: MetricKind::Counter,
-        unit: "",
-        series: |counted| vec![(SeriesOwner::All, counted.total, counted.since_ns)],
+        link_unit: None,
+        series: |counted| whole_value(counted, Some(counted.total)),
     },
     TrafficMetric {
         name: "uncore_trace_unattributed_event",
         help: "Counts of an event that have no known owner",
-        links: false,
         metric_type: MetricKind::Counter,
-        unit: "",
-        series: |counted| vec![(SeriesOwner::All, counted.unattributed, counted.since_ns)],
+        link_unit: None,
+        series: |counted| whole_value(counted, Some(counted.unattributed)),
     },
     TrafficMetric {
         name: "uncore_trace_owner_event",
         help: "Counts of an event for each owner; owner=other: for all owners without a series of \
                their own",
-        links: false,
         metric_type: MetricKind::Counter,
-        unit: "",
+        link_unit: None,
         series: owner_totals,
     },
 ];
@@ -314,12 +302,10 @@ impl MetricsPage {
         table.extend(self.agent_metrics.window_gauges());
         table.extend(self.agent_metrics.disk_gauges());
         table.extend(self.process_metrics());
-        let build = ("uncore_trace_build_info", "Version of the agent");
+        let (name, help) = ("uncore_trace_build_info", "Version of the agent");
         let version = vec![("version", env!("CARGO_PKG_VERSION").into())];
-        table.push(
-            PageMetric::without_series(build.0, build.1, "", MetricKind::Gauge)
-                .with_series(version, 1.0, 0),
-        );
+        let build = PageMetric::without_series(name, help, "", MetricKind::Gauge);
+        table.push(build.with_series(version, 1.0, 0));
         table
     }
 
@@ -330,11 +316,7 @@ impl MetricsPage {
             // By the unit as names have it.
             let mut by_unit: BTreeMap<String, TrafficOfUnit<'_>> = BTreeMap::new();
             for (traffic, counted) in &self.traffic {
-                if traffic.event_unit().is_none() == metric.links {
-                    let (unit, ucum) = traffic.event_unit().map_or_else(
-                        || (String::new(), metric.unit.to_owned()),
-                        |unit| (unit_of(unit).0, ucum_unit(unit)),
-                    );
+                if let Some((unit, ucum)) = traffic.metric_unit(metric.link_unit) {
                     by_unit.entry(unit).or_insert((ucum, Vec::new())).1.push((traffic, counted));
                 }
             }

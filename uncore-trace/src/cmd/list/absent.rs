@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::{View, cell_text};
+use super::{ListColumn, View, cell_text, draw_rows};
 use crate::catalog::group::Group;
 use crate::doctor;
 use crate::plan::pmus::PmuIndex;
-use crate::table::{ColumnFit, TextTable};
+use crate::table::ColumnFit;
 use crate::text::wrapped;
 
 /// The PMUs of one driver, or one family of PMUs.
@@ -52,12 +52,11 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let (families, drivers): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.family.is_some());
     let mut text = String::new();
     if !drivers.is_empty() {
-        let mut table =
-            TextTable::new([("absent", ColumnFit::Wrap), ("what to do", ColumnFit::Wrap)]);
-        for row in drivers {
-            table.add_row([cell_text(Some(&row.why)), cell_text(row.mend.as_deref())]);
-        }
-        text.push_str(&table.to_listing(view.width));
+        let columns: [ListColumn<'_, Row>; 2] = [
+            ("absent", ColumnFit::Wrap, &|row| cell_text(Some(&row.why))),
+            ("what to do", ColumnFit::Wrap, &|row| cell_text(row.mend.as_deref())),
+        ];
+        text.push_str(&draw_rows(drivers, &columns, view));
     }
     if families.is_empty() {
         return text;
@@ -70,19 +69,11 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         );
         return text + &wrapped("absent: ", &line, view.width);
     }
-    let columns = [
-        ("no PMU of family", ColumnFit::Whole),
-        ("group", ColumnFit::Drop(1)),
-        ("what it is", ColumnFit::Wrap),
+    let columns: [ListColumn<'_, Row>; 3] = [
+        ("no PMU of family", ColumnFit::Whole, &|row| cell_text(row.family.as_deref())),
+        ("group", ColumnFit::Drop(1), &|row| cell_text(row.group.map(Group::name))),
+        ("what it is", ColumnFit::Wrap, &|row| cell_text(Some(&row.why))),
     ];
-    let mut table = TextTable::new(columns);
-    for row in families {
-        table.add_row([
-            cell_text(row.family.as_deref()),
-            cell_text(row.group.map(Group::name)),
-            cell_text(Some(&row.why)),
-        ]);
-    }
     let gap = if text.is_empty() { "" } else { "\n" };
-    text + gap + &table.to_listing(view.width)
+    text + gap + &draw_rows(families, &columns, view)
 }

@@ -7,12 +7,12 @@ use std::rc::Rc;
 use serde::{Serialize, Serializer};
 
 use super::holders::{FileHolder, HeldFiles, read_assignments};
-use super::{View, cell_text};
+use super::{ListColumn, View, cell_text, draw_rows};
 use crate::discover::nodes::{DeviceDrivers, DeviceNode, DeviceNumber};
 use crate::discover::pci::{PciAddress, PciFunction};
 use crate::plan::device::{counted_with, find_position, select_subset};
 use crate::plan::pmus::PmuIndex;
-use crate::table::{ColumnFit, TextTable};
+use crate::table::ColumnFit;
 use crate::text::{list_few, printable, wrapped};
 
 /// One PCI function that is no bridge.
@@ -52,6 +52,12 @@ struct CountingPmu {
     part: String,
     /// Whether other devices are counted too.
     shared: bool,
+}
+
+impl CountingPmu {
+    fn filter_text(&self) -> String {
+        format!("{}{}", self.part, if self.shared { " (shared)" } else { "" })
+    }
 }
 
 /// A class code.
@@ -150,43 +156,31 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         return "no device is on PCI\n".to_owned();
     }
     let has_files = rows.iter().any(|row| !row.files.is_empty() || !row.pods.is_empty());
-    let mut columns = vec![
-        ("device", ColumnFit::Wrap),
-        ("address", ColumnFit::Whole),
-        ("class", ColumnFit::Drop(1)),
-        ("root port", ColumnFit::Drop(3)),
-        ("node", ColumnFit::Count(2)),
-        ("PMU", ColumnFit::Wrap),
-        ("filter", ColumnFit::Wrap),
+    let joined = |texts: Vec<String>, separator: &str| cell_text(Some(&texts.join(separator)));
+    let escaped = |text: &String| printable(text).into_owned();
+    let names = |row: &Row| joined(row.names.iter().map(escaped).collect(), ",");
+    let root_port = |row: &Row| cell_text(row.root_port.map(|port| port.to_string()).as_deref());
+    let node = |row: &Row| cell_text(row.numa_node.map(|node| node.to_string()).as_deref());
+    let counted = |row: &Row, column: fn(&CountingPmu) -> String| {
+        joined(row.counted_by.iter().map(column).collect(), "; ")
+    };
+    let pmus = |row: &Row| counted(row, |counted| counted.pmu.clone());
+    let filters = |row: &Row| counted(row, CountingPmu::filter_text);
+    let files = |row: &Row| joined(row.files.iter().map(|file| escaped(&file.path)).collect(), " ");
+    let columns: [ListColumn<'_, Row>; 9] = [
+        ("device", ColumnFit::Wrap, &names),
+        ("address", ColumnFit::Whole, &|row| row.address.to_string()),
+        ("class", ColumnFit::Drop(1), &|row| row.class.name().to_owned()),
+        ("root port", ColumnFit::Drop(3), &root_port),
+        ("node", ColumnFit::Count(2), &node),
+        ("PMU", ColumnFit::Wrap, &pmus),
+        ("filter", ColumnFit::Wrap, &filters),
+        ("files", ColumnFit::Wrap, &files),
+        ("held by", ColumnFit::Wrap, &Row::holders_text),
     ];
-    if has_files {
-        columns.extend([("files", ColumnFit::Wrap), ("held by", ColumnFit::Wrap)]);
-    }
-    let mut table = TextTable::new(columns);
-    for row in rows {
-        let names: Vec<_> = row.names.iter().map(|name| printable(name)).collect();
-        let counted = |column: fn(&CountingPmu) -> String| {
-            let texts: Vec<_> = row.counted_by.iter().map(column).collect();
-            cell_text(Some(&texts.join("; ")))
-        };
-        let mut cells = vec![
-            cell_text(Some(&names.join(","))),
-            row.address.to_string(),
-            row.class.name().to_owned(),
-            cell_text(row.root_port.map(|port| port.to_string()).as_deref()),
-            cell_text(row.numa_node.map(|node| node.to_string()).as_deref()),
-            counted(|counted| counted.pmu.clone()),
-            counted(|counted| {
-                format!("{}{}", counted.part, if counted.shared { " (shared)" } else { "" })
-            }),
-        ];
-        if has_files {
-            let files: Vec<_> = row.files.iter().map(|file| printable(&file.path)).collect();
-            cells.extend([cell_text(Some(&files.join(" "))), row.holders_text()]);
-        }
-        table.add_row(cells);
-    }
-    let mut text = table.to_listing(view.width);
+    // Without device files, the last two columns are left out.
+    let shown = if has_files { &columns[..] } else { &columns[..7] };
+    let mut text = draw_rows(rows, shown, view);
     if rows.iter().flat_map(|row| &row.files).any(|file| file.holders.is_none()) {
         let note = "?: the open files of some processes cannot be read: run as root on the machine \
                     itself to see who holds a device";

@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::{View, cell_text};
+use super::{ListColumn, View, cell_text, draw_rows};
 use crate::catalog::source::Cause;
 use crate::discover::name;
 use crate::plan::pmus::PmuIndex;
-use crate::table::{ColumnFit, TextTable};
+use crate::table::ColumnFit;
 use crate::text::wrapped;
 use crate::units;
 
@@ -82,29 +82,21 @@ impl Row {
 
 /// The rows as a table.
 pub(super) fn render(rows: &[Row], view: View) -> String {
-    let mut table = TextTable::new([
-        ("PMU", ColumnFit::Whole),
-        ("event", ColumnFit::Whole),
-        ("unit", ColumnFit::Drop(4)),
-        ("scale", ColumnFit::Count(1)),
-        ("cause", ColumnFit::Drop(3)),
-        ("encoding", ColumnFit::Drop(2)),
-        ("what it counts", ColumnFit::Wrap),
-    ]);
+    let encoding = |row: &Row| {
+        row.attr_type.map_or_else(String::new, |type_number| format!("type {type_number}: "))
+            + &cell_text(Some(&row.encoding))
+    };
+    let columns: [ListColumn<'_, Row>; 7] = [
+        ("PMU", ColumnFit::Whole, &|row| cell_text(Some(&row.pmu))),
+        ("event", ColumnFit::Whole, &|row| cell_text(Some(&row.event))),
+        ("unit", ColumnFit::Drop(4), &|row| cell_text(Some(&row.unit))),
+        ("scale", ColumnFit::Count(1), &|row| units::format_factor(row.scale)),
+        ("cause", ColumnFit::Drop(3), &|row| cell_text(causes_text(row).as_deref())),
+        ("encoding", ColumnFit::Drop(2), &encoding),
+        ("what it counts", ColumnFit::Wrap, &|row| cell_text(row.about.as_deref())),
+    ];
     let shows = |row: &&Row| view.shows_all || !row.vendor;
-    for row in rows.iter().filter(shows) {
-        table.add_row([
-            cell_text(Some(&row.pmu)),
-            cell_text(Some(&row.event)),
-            cell_text(Some(&row.unit)),
-            units::format_factor(row.scale),
-            cell_text(causes_text(row).as_deref()),
-            row.attr_type.map_or_else(String::new, |type_number| format!("type {type_number}: "))
-                + &cell_text(Some(&row.encoding)),
-            cell_text(row.about.as_deref()),
-        ]);
-    }
-    let mut text = table.to_listing(view.width);
+    let mut text = draw_rows(rows.iter().filter(shows), &columns, view);
     let hidden = rows.iter().filter(|row| !shows(row)).count();
     if hidden > 0 {
         let note = format!("{hidden} more by the vendor's names: `list events --all` shows them");

@@ -7,13 +7,13 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::{View, cell_text};
+use super::{ListColumn, View, cell_text, draw_rows};
 use crate::catalog::group::Group;
 use crate::discover::name;
 use crate::plan::pmus::PmuIndex;
 use crate::plan::traffic::AUTO;
 use crate::plan::{PlanRequest, plan_on};
-use crate::table::{ColumnFit, TextTable};
+use crate::table::ColumnFit;
 use crate::text::{list_few, printable, wrapped};
 
 /// One group.
@@ -61,25 +61,17 @@ const NAMES: usize = 6;
 
 /// The rows as a table, then the notes of the groups that open something.
 pub(super) fn render(rows: &[Row], view: View) -> String {
-    let mut table = TextTable::new([
-        ("group", ColumnFit::Whole),
-        ("counters", ColumnFit::Count(1)),
-        ("PMUs", ColumnFit::Wrap),
-        ("events", ColumnFit::Wrap),
-    ]);
     let joined = |names: &BTreeSet<String>| {
         let limit = if view.shows_all { names.len() } else { NAMES };
         if names.is_empty() { cell_text(None) } else { list_few(names, limit) }
     };
-    for row in rows {
-        table.add_row([
-            row.group.to_string(),
-            row.counters.to_string(),
-            joined(&row.pmus),
-            joined(&row.events),
-        ]);
-    }
-    let mut text = table.to_listing(view.width);
+    let columns: [ListColumn<'_, Row>; 4] = [
+        ("group", ColumnFit::Whole, &|row| row.group.to_owned()),
+        ("counters", ColumnFit::Count(1), &|row| row.counters.to_string()),
+        ("PMUs", ColumnFit::Wrap, &|row| joined(&row.pmus)),
+        ("events", ColumnFit::Wrap, &|row| joined(&row.events)),
+    ];
+    let mut text = draw_rows(rows, &columns, view);
     for row in rows.iter().filter(|row| row.counters > 0) {
         // Those of auto are mostly those of its groups.
         let is_of_group = |note| {

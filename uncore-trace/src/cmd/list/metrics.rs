@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::{View, cell_text};
+use super::{ListColumn, View, cell_text, draw_rows};
 use crate::plan::measure::ResolvedMetric;
 use crate::plan::pmus::PmuIndex;
 use crate::plan::resolve::Resolver;
-use crate::table::{ColumnFit, TextTable};
+use crate::table::ColumnFit;
 use crate::text::wrapped;
 
 /// One metric of one family.
@@ -109,27 +109,20 @@ impl Row {
 /// The metrics of PMUs that are here as a table, then the number of the others, or with `--all`
 /// these too.
 pub(super) fn render(rows: &[Row], view: View) -> String {
-    let mut table = TextTable::new([
-        ("metric", ColumnFit::Whole),
-        ("unit", ColumnFit::Drop(3)),
-        ("family", ColumnFit::Drop(4)),
-        ("what it is", ColumnFit::Wrap),
-        ("formula", ColumnFit::Drop(1)),
-        ("here", ColumnFit::Drop(2)),
-    ]);
+    let columns: [ListColumn<'_, Row>; 6] = [
+        ("metric", ColumnFit::Whole, &|row| cell_text(Some(&row.name))),
+        ("unit", ColumnFit::Drop(3), &|row| cell_text(Some(&row.unit))),
+        ("family", ColumnFit::Drop(4), &|row| cell_text(Some(&row.family))),
+        ("what it is", ColumnFit::Wrap, &|row| cell_text(Some(&row.about))),
+        ("formula", ColumnFit::Drop(1), &|row| cell_text(Some(&row.formula))),
+        ("here", ColumnFit::Drop(2), &|row| cell_text(Some(&row.availability()))),
+    ];
     let is_shown = |row: &&Row| view.shows_all || row.is_here() && !row.vendor;
     let shown_rows: Vec<_> = rows.iter().filter(is_shown).collect();
-    for row in &shown_rows {
-        table.add_row([
-            cell_text(Some(&row.name)),
-            cell_text(Some(&row.unit)),
-            cell_text(Some(&row.family)),
-            cell_text(Some(&row.about)),
-            cell_text(Some(&row.formula)),
-            cell_text(Some(&row.availability())),
-        ]);
+    let mut text = String::new();
+    if !shown_rows.is_empty() {
+        text = draw_rows(shown_rows.iter().copied(), &columns, view);
     }
-    let mut text = if shown_rows.is_empty() { String::new() } else { table.to_listing(view.width) };
     let hidden = |vendor| {
         rows.iter().filter(|candidate| candidate.vendor == vendor && !is_shown(candidate)).count()
     };

@@ -18,6 +18,7 @@ use crate::catalog::Catalog;
 use crate::discover::{self, Machine};
 use crate::plan::pmus::PmuIndex;
 use crate::plan::uncounted::find_uncounted;
+use crate::table::{ColumnFit, TextTable};
 use crate::terminal;
 use crate::text::{printable, wrapped};
 
@@ -241,6 +242,22 @@ impl List {
         }
         text
     }
+}
+
+/// A column of a table: its head, how it is fitted, and the cell of a row.
+type ListColumn<'a, R> = (&'static str, ColumnFit, &'a dyn Fn(&R) -> String);
+
+/// The rows as a table.
+fn draw_rows<'r, R: 'r>(
+    rows: impl IntoIterator<Item = &'r R>,
+    columns: &[ListColumn<'_, R>],
+    view: View,
+) -> String {
+    let mut table = TextTable::new(columns.iter().map(|(head, fit, _)| (*head, *fit)));
+    for row in rows {
+        table.add_row(columns.iter().map(|(.., cell)| cell(row)));
+    }
+    table.to_listing(view.width)
 }
 
 /// A cell: text of the machine, escaped; `-` for `None`.

@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::{View, cell_text};
+use super::{ListColumn, View, cell_text, draw_rows};
 use crate::catalog::group::Group;
 use crate::catalog::scope::PmuScope;
 use crate::discover::{CpuList, Pmu};
 use crate::plan::pmus::PmuIndex;
-use crate::table::{ColumnFit, TextTable};
+use crate::table::ColumnFit;
 
 /// One PMU.
 #[derive(Debug, Serialize)]
@@ -57,33 +57,22 @@ pub(super) fn rows(pmus: &Rc<PmuIndex<'_>>) -> Vec<Row> {
 
 /// The rows as a table.
 pub(super) fn render(rows: &[Row], view: View) -> String {
-    let mut table = TextTable::new([
-        ("PMU", ColumnFit::Whole),
-        ("type", ColumnFit::Count(1)),
-        ("cpumask", ColumnFit::Drop(5)),
-        ("events", ColumnFit::Count(3)),
-        ("family", ColumnFit::Drop(4)),
-        ("group", ColumnFit::Drop(6)),
-        ("one per", ColumnFit::Drop(2)),
-        ("what it is", ColumnFit::Wrap),
-    ]);
-    for row in rows {
-        let cpumask = match &row.cpumask {
-            None if row.per_cpu => "each".to_owned(),
-            None => "none".to_owned(),
-            Some(cpus) if cpus.is_empty() => "(offline)".to_owned(),
-            Some(cpus) => cpus.to_string(),
-        };
-        table.add_row([
-            cell_text(Some(&row.name)),
-            row.attr_type.map_or_else(|| cell_text(None), |number| number.to_string()),
-            cpumask,
-            row.events.to_string(),
-            cell_text(row.family.as_deref()),
-            cell_text(row.group.map(Group::name)),
-            cell_text(row.scope.map(PmuScope::name)),
-            cell_text(row.about.as_deref()),
-        ]);
-    }
-    table.to_listing(view.width)
+    let attr_type = |row: &Row| row.attr_type.map(|number| number.to_string());
+    let cpumask = |row: &Row| match &row.cpumask {
+        None if row.per_cpu => "each".to_owned(),
+        None => "none".to_owned(),
+        Some(cpus) if cpus.is_empty() => "(offline)".to_owned(),
+        Some(cpus) => cpus.to_string(),
+    };
+    let columns: [ListColumn<'_, Row>; 8] = [
+        ("PMU", ColumnFit::Whole, &|row| cell_text(Some(&row.name))),
+        ("type", ColumnFit::Count(1), &|row| cell_text(attr_type(row).as_deref())),
+        ("cpumask", ColumnFit::Drop(5), &cpumask),
+        ("events", ColumnFit::Count(3), &|row| row.events.to_string()),
+        ("family", ColumnFit::Drop(4), &|row| cell_text(row.family.as_deref())),
+        ("group", ColumnFit::Drop(6), &|row| cell_text(row.group.map(Group::name))),
+        ("one per", ColumnFit::Drop(2), &|row| cell_text(row.scope.map(PmuScope::name))),
+        ("what it is", ColumnFit::Wrap, &|row| cell_text(row.about.as_deref())),
+    ];
+    draw_rows(rows, &columns, view)
 }
