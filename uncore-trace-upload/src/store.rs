@@ -8,14 +8,13 @@
 //!   and with the entity tag of the upload. The signature of a request to S3 covers the SHA-256 of
 //!   the body, so a store that checks signatures accepts no other bytes.
 
-use std::error::Error;
 use std::fs;
 use std::io;
 use std::path::{Path as LocalPath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Chain, Context as _, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
@@ -353,17 +352,14 @@ pub(crate) fn install_tls() {
 
 /// The cause of an error without its wrappers: the store's code and message, or the I/O error.
 fn innermost_cause(error: &object_store::Error, text: &str) -> String {
-    let mut cause: &dyn Error = error;
-    let mut io = None;
-    while let Some(source) = cause.source() {
-        cause = source;
-        io = cause.downcast_ref::<io::Error>().or(io);
-    }
+    let io = Chain::new(error).rev().find_map(|cause| cause.downcast_ref::<io::Error>());
     let why = match (xml_element(text, "Code"), xml_element(text, "Message"), io) {
         (Some(code), Some(message), _) => format!("{code}: {message}"),
         (Some(code), None, _) => code.to_owned(),
         (None, _, Some(io)) => io.to_string(),
-        (None, _, None) => cause.to_string(),
+        (None, _, None) => {
+            Chain::new(error).next_back().map(ToString::to_string).unwrap_or_default()
+        }
     };
     one_line(why.trim_end_matches([' ', ':']))
 }

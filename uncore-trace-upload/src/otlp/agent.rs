@@ -1,6 +1,5 @@
 //! The metrics of the agent, from its own sockets.
 
-use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
@@ -99,11 +98,7 @@ pub(super) fn innermost_cause(error: reqwest::Error) -> String {
         return "there is no answer in time".to_owned();
     }
     let error = error.without_url();
-    let mut cause: &dyn Error = &error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
+    anyhow::Chain::new(&error).next_back().map(ToString::to_string).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ pub fn add_lost(totals: &mut BTreeMap<String, u64>, lost: &BTreeMap<String, u64>
 }
 
 /// All counters of the page.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct MetricsPage {
     owners: usize,
     traffic: BTreeMap<MeteredTraffic, TrafficCounts>,
@@ -116,17 +116,7 @@ pub struct MetricsPage {
 impl MetricsPage {
     /// No counts yet; `owners` is the number of owners of each link with series.
     pub fn new(owners: usize) -> Self {
-        Self {
-            owners,
-            traffic: BTreeMap::new(),
-            left_out: 0,
-            without_series: 0,
-            lost: BTreeMap::new(),
-            agent_metrics: AgentMetrics::default(),
-            since_ns: now_ns(),
-            window: None,
-            canary: CanaryRatios::default(),
-        }
+        Self { owners, since_ns: now_ns(), ..Self::default() }
     }
 
     /// Sets the number of owners of each link with series.

@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::catalog::Catalog;
 use crate::plan::Plan;
-use crate::schema::link::Direction;
+use crate::schema::link::{Direction, Link};
 use crate::suggest::{did_you_mean, list_names};
 use crate::units::parse_duration;
 use crate::view::links::limit;
@@ -131,18 +131,11 @@ fn parse_meters(subject: &str, level: TriggerLevel, plan: &Plan) -> Result<Vec<W
         Some((name, "both")) => (name.trim(), None),
         _ => (subject, None),
     };
-    let links: Vec<usize> = (0..plan.links.len())
-        .filter(|link_index| {
-            [&plan.links[*link_index].name, &plan.links[*link_index].subsystem]
-                .iter()
-                .any(|name_or_subsystem| **name_or_subsystem == name)
-        })
-        .collect();
+    let is_named = |link: &&Link| link.name == name || link.subsystem == name;
+    let links: Vec<&Link> = plan.links.iter().filter(is_named).collect();
     if !links.is_empty() {
-        return links
-            .into_iter()
-            .map(|link_index| link_meter(plan, link_index, direction, None, level))
-            .collect();
+        let meters = links.into_iter().map(|link| link_meter(plan, link, direction, None, level));
+        return meters.collect();
     }
     let measured: Vec<u32> = plan
         .metrics
@@ -151,21 +144,17 @@ fn parse_meters(subject: &str, level: TriggerLevel, plan: &Plan) -> Result<Vec<W
         .flat_map(|metric| metric.inputs.iter().filter_map(|input| input.counter))
         .collect();
     if !measured.is_empty() {
-        let is_measured = |link_index: &usize| {
-            plan.links[*link_index]
-                .counters
-                .iter()
-                .any(|link_counter| measured.contains(&link_counter.counter))
+        let is_measured = |link: &&Link| {
+            link.counters.iter().any(|link_counter| measured.contains(&link_counter.counter))
         };
-        let links: Vec<usize> = (0..plan.links.len()).filter(is_measured).collect();
+        let links: Vec<&Link> = plan.links.iter().filter(is_measured).collect();
         ensure!(
             !links.is_empty(),
             "the metric {subject} does not measure a link: name a link or an event"
         );
-        return links
-            .into_iter()
-            .map(|link_index| link_meter(plan, link_index, None, Some(&measured), level))
-            .collect();
+        let meters =
+            links.into_iter().map(|link| link_meter(plan, link, None, Some(&measured), level));
+        return meters.collect();
     }
     let of_event: Vec<(u32, f64)> = plan
         .counters
@@ -198,12 +187,11 @@ fn parse_meters(subject: &str, level: TriggerLevel, plan: &Plan) -> Result<Vec<W
 /// The counters of a link in one direction, or in both if `None`, as far as the plan has them.
 fn link_meter(
     plan: &Plan,
-    link_index: usize,
+    link: &Link,
     direction: Option<Direction>,
     measured: Option<&[u32]>,
     level: TriggerLevel,
 ) -> Result<WatchedRate> {
-    let link = &plan.links[link_index];
     let traffic_counters = link.counters.iter().filter(|link_counter| {
         direction.is_none_or(|direction| link_counter.direction == direction)
             && measured.is_none_or(|ids| ids.contains(&link_counter.counter))
@@ -219,13 +207,8 @@ fn link_meter(
     let level = match level {
         TriggerLevel::Rate(level) => level,
         TriggerLevel::OfPeak(fraction) => {
-            let first_direction = directions[0];
-            let joint_direction =
-                if directions.iter().all(|other_direction| *other_direction == first_direction) {
-                    first_direction
-                } else {
-                    Direction::Both
-                };
+            let is_single = directions.iter().all(|direction| *direction == directions[0]);
+            let joint_direction = if is_single { directions[0] } else { Direction::Both };
             let limit = limit(link, joint_direction).with_context(|| {
                 format!(
                     "the peak of {} {} is not known: write the level as a rate, e.g. 5GB/s, or run \

@@ -18,8 +18,7 @@ use crate::catalog::Catalog;
 use crate::cli::messages;
 use crate::config::CONFIG_PATH;
 use crate::config::Config;
-use crate::discover::{self, Machine};
-use crate::plan::misses::WitnessDemand;
+use crate::discover::Machine;
 use crate::plan::traffic::plan_traffic;
 use crate::plan::{Plan, PlanRequest};
 use crate::record::{AtSwitch, RecordOptions, buffer_mib};
@@ -68,10 +67,7 @@ pub fn run(args: &Args) -> Result<u8> {
         "{} is not the running machine: --root is for agent --check",
         args.root.root_dir().display()
     );
-    let machine = discover::machine(args.root.root_dir())?;
-    for problem in &machine.problems {
-        log::warn!("{problem}");
-    }
+    let machine = super::discover_machine(args.root.root_dir())?;
     // Roll-ups, metrics and triggers are by cgroup.
     machine.cgroups.v2_mount()?;
     if let Some(unnamed) = machine.cgroups.unnamed_reason() {
@@ -115,15 +111,10 @@ fn plan_config(config: &Config, machine: &Machine, catalog: &Catalog) -> Result<
         events: record.events.clone(),
         metrics: record.metrics.iter().cloned().chain(watched).collect(),
         allow_missing: true,
-        devices: Vec::new(),
-        per_port: false,
-        per_device: None,
         declared_cause: record.cause,
-        misses: WitnessDemand::No,
-        ports: false,
-        times: false,
         tick_ns: to_nanos(record.tick_duration()),
         window_ns: to_nanos(record.interval),
+        ..PlanRequest::default()
     };
     if [&record.groups, &record.events, &record.metrics].iter().all(|list| list.is_empty()) {
         let (plan, notice) = plan_traffic(machine, catalog, &request)?;

@@ -94,21 +94,15 @@ fn render_findings(findings: &[CheckFinding], width: Option<usize>) -> String {
 
 /// The verdict: how many facts hold, and which do not.
 fn format_verdict(findings: &[CheckFinding]) -> String {
-    let wrong: Vec<_> = findings
-        .iter()
-        .filter(|finding| is_failed(finding))
-        .map(|failed_finding| failed_finding.name)
-        .collect();
-    let verified = findings
-        .iter()
-        .filter(|verified_finding| {
-            !matches!(verified_finding.outcome, CheckOutcome::NotVerifiable(_))
-        })
-        .count();
+    let failed = findings.iter().filter(|finding| is_failed(finding));
+    let failed: Vec<_> = failed.map(|finding| finding.name).collect();
+    let is_verifiable =
+        |finding: &&CheckFinding| !matches!(finding.outcome, CheckOutcome::NotVerifiable(_));
+    let verified = findings.iter().filter(is_verifiable).count();
     let counts = format!("{verified} of {} facts verified", findings.len());
-    match wrong.as_slice() {
+    match failed.as_slice() {
         [] => format!("{counts}, none failed"),
-        wrong => format!("{counts}, {} FAILED: {}", wrong.len(), wrong.join(", ")),
+        failed => format!("{counts}, {} FAILED: {}", failed.len(), failed.join(", ")),
     }
 }
 

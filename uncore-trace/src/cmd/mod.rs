@@ -31,10 +31,14 @@ pub mod upload;
 mod values;
 mod witness;
 
+use std::path::Path;
+
+use anyhow::Result;
 use clap::ArgAction;
 
 use self::heading::OTHER;
 use crate::cli::{heading, output};
+use crate::discover::{self, Machine};
 use crate::plan::Plan;
 
 /// Show which tenant used the fabric, when, how much, and how sure that is
@@ -81,7 +85,7 @@ macro_rules! commands {
 
         impl Command {
             /// Runs it; returns the exit code.
-            pub fn run(&self) -> anyhow::Result<u8> {
+            pub fn run(&self) -> Result<u8> {
                 match self {
                     $(Self::$name(args) => $module::run(args),)*
                 }
@@ -110,6 +114,15 @@ commands! {
     agent: Agent,
     upload: Upload,
     completions: Completions,
+}
+
+/// The machine under `root`. Problems of its files are warnings.
+fn discover_machine(root: &Path) -> Result<Machine> {
+    let machine = discover::machine(root)?;
+    for problem in &machine.problems {
+        log::warn!("{problem}");
+    }
+    Ok(machine)
 }
 
 /// Prints what a plan leaves out as warnings, and its notes at level `info`.

@@ -16,7 +16,7 @@ use super::trust::as_cgroup;
 use crate::choice::default_tick;
 use crate::cli::messages;
 use crate::confine::ThreadNeeds;
-use crate::discover::{self, CgroupMounts, Machine};
+use crate::discover::{CgroupMounts, Machine};
 use crate::plan::{Plan, SHORTEST_WINDOW_NS};
 use crate::record::{
     self, AtSwitch, OptionsToCheck, RecordOptions, RecorderControl, RecordingOutcome, Sampling,
@@ -65,10 +65,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     let interval = args.interval.unwrap_or(Duration::from_nanos(SHORTEST_WINDOW_NS));
     let tick = args.tick.unwrap_or_else(|| default_tick(interval));
-    let machine = discover::machine(args.root.root_dir())?;
-    for problem in &machine.problems {
-        log::warn!("{problem}");
-    }
+    let machine = super::discover_machine(args.root.root_dir())?;
     let request = args.select.plan_request(&machine, to_nanos(tick), to_nanos(interval));
     let catalog = args.select.load_catalog()?;
     let mut plan = args.witness.plan_request(&machine, &catalog, request, args.method)?;

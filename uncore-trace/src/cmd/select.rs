@@ -11,7 +11,6 @@ use crate::choice::DeclaredCause;
 use crate::discover::Machine;
 use crate::discover::held_functions::SeparateFunctions;
 use crate::plan::PlanRequest;
-use crate::plan::misses::WitnessDemand;
 
 // Not a doc comment: clap would make it the description of the command that has these options.
 #[derive(Debug, Default, clap::Args)]
@@ -100,11 +99,9 @@ impl SelectArgs {
             per_device: (self.per == Some(Per::Device))
                 .then(|| SeparateFunctions::find_functions(&machine.root)),
             declared_cause: self.cause,
-            misses: WitnessDemand::No,
-            ports: false,
-            times: false,
             tick_ns,
             window_ns,
+            ..PlanRequest::default()
         }
     }
 

@@ -5,7 +5,7 @@ mod events;
 pub mod perf;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -18,7 +18,7 @@ use super::select::to_nanos;
 use crate::catalog::Catalog;
 use crate::choice::default_tick;
 use crate::cli::messages::{self, is_broken_pipe};
-use crate::discover::{self, CpuList, Machine, name};
+use crate::discover::{CpuList, Machine, name};
 use crate::open::{Counting, Unopened};
 use crate::plan::builtin_events::{DURATION, SYSTEM, USER};
 use crate::plan::{self, Plan, PlanRequest};
@@ -62,10 +62,7 @@ pub fn run(args: &Args) -> Result<u8> {
     for (option, why) in &args.ignored.given_options {
         log::info!("--{option} has no effect: {why}");
     }
-    let machine = discover::machine(Path::new("/"))?;
-    for problem in &machine.problems {
-        log::warn!("{problem}");
-    }
+    let machine = super::discover_machine(Path::new("/"))?;
     let catalog = args.select.load_catalog()?;
     let request = args.plan_request(&machine);
     let plan = args.make_plan(&machine, &catalog, &request)?;
@@ -162,9 +159,22 @@ impl Args {
         )
     }
 
-    /// The output file, unless that is standard output.
-    fn output_file(&self) -> Option<PathBuf> {
-        self.output.clone().filter(|path| path != Path::new("-"))
+    fn stat_options(&self) -> StatOptions {
+        StatOptions {
+            interval: self.interval,
+            interval_count: self.interval_count,
+            summary: self.summary,
+            timeout: self.timeout,
+            delay: self.delay,
+            repeat: self.repeat.unwrap_or(1),
+            table: self.table,
+            sync: self.sync,
+            pre: self.pre.clone(),
+            post: self.post.clone(),
+            control: self.control.clone(),
+            command: self.command.clone(),
+            file: self.output.clone().filter(|path| path != Path::new("-")),
+        }
     }
 
     fn open_output(&self) -> Result<StatOutput> {
@@ -203,21 +213,7 @@ fn count_machine(args: &Args, machine: &Machine, table: &StatTable<'_>) -> Resul
     if args.delay == Delay::Off && args.control.is_none() {
         log::warn!("-D -1 without --control counts nothing: the counters are never enabled");
     }
-    let options = StatOptions {
-        interval: args.interval,
-        interval_count: args.interval_count,
-        summary: args.summary,
-        timeout: args.timeout,
-        delay: args.delay,
-        repeat: args.repeat.unwrap_or(1),
-        table: args.table,
-        sync: args.sync,
-        pre: args.pre.clone(),
-        post: args.post.clone(),
-        control: args.control.clone(),
-        command: args.command.clone(),
-        file: args.output_file(),
-    };
+    let options = args.stat_options();
     let mut output = args.open_output()?;
     let runtime = event_loop()?;
     let (mut workload, mut signals) =
@@ -268,23 +264,14 @@ fn count_by_cgroup(
         Delay::For(delay) => delay,
         Delay::Off => bail!("-D -1 needs --control, which --for-each-cgroup does not support"),
     };
-    let mut options = attributed::AttributedOptions {
-        interval: args.interval,
-        interval_count: args.interval_count,
-        timeout: args.timeout,
-        delay,
-        named,
-        unopened: BTreeSet::new(),
-        command: args.command.clone(),
-        catalog,
-        file: args.output_file(),
-    };
     // Opens the counters once to find those that fail: they are left out, because the recorder
     // would report them as losses.
     let counting = Counting::open(&table.plan.counters, &machine.root)?;
     warn_of_unopened(table.plan, counting.unopened());
-    options.unopened = counting.unopened().iter().map(|unopened| unopened.counter).collect();
+    let unopened = counting.unopened().iter().map(|unopened| unopened.counter).collect();
     drop(counting);
+    let general = args.stat_options();
+    let options = attributed::AttributedOptions { general, delay, named, unopened, catalog };
     let mut output = args.open_output()?;
     let runtime = event_loop()?;
     let (mut workload, mut signals) =

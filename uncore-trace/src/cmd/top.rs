@@ -11,7 +11,7 @@ use super::record::{millis, seconds};
 use super::select::{SelectArgs, to_nanos};
 use super::trust::TrustArgs;
 use crate::catalog::Catalog;
-use crate::discover::{self, Machine};
+use crate::discover::Machine;
 use crate::plan::traffic::plan_traffic;
 use crate::plan::{Plan, plan};
 use crate::record::RecordOptions;
@@ -177,10 +177,7 @@ fn measure_live(args: &Args) -> Result<()> {
         humantime::format_duration(args.interval),
         humantime::format_duration(tick)
     );
-    let machine = discover::machine(Path::new("/"))?;
-    for problem in &machine.problems {
-        log::warn!("{problem}");
-    }
+    let machine = super::discover_machine(Path::new("/"))?;
     let grouping = args.by.unwrap_or(GroupBy::Cgroup);
     if matches!(grouping, GroupBy::Cgroup | GroupBy::Container | GroupBy::Pod | GroupBy::Job) {
         let act = "top has nothing to show by cgroup (--by pid has)";

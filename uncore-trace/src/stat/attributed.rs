@@ -5,8 +5,6 @@
 //! so the counts equal those of a recording. Guarantee: an interval is a whole number of windows.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -15,8 +13,9 @@ use tokio::runtime::Runtime;
 
 use super::cgroup_rows::CgroupRows;
 use super::cgroups::SelectedCgroup;
-use super::output::{Ending, StatOutput};
-use super::repeat::Stats;
+use super::options::StatOptions;
+use super::output::StatOutput;
+use super::repeat::Repeats;
 use super::run::release_command;
 use super::table::StatTable;
 use crate::confine::{self, ThreadNeeds};
@@ -43,24 +42,16 @@ const LAG: Duration = Duration::from_secs(1);
 /// Options of a measurement.
 #[derive(Clone, Debug)]
 pub struct AttributedOptions {
-    /// Length of an interval; `None`: one set of rows at the end.
-    pub interval: Option<Duration>,
-    /// End after this many intervals.
-    pub interval_count: Option<u32>,
-    /// End after this long.
-    pub timeout: Option<Duration>,
+    /// What is also asked of other measurements; of it, repeats and control commands are not used.
+    pub general: StatOptions,
     /// Time from the start of the command to the start of counting.
     pub delay: Duration,
     /// Cgroups with rows of their own.
     pub named: Vec<SelectedCgroup>,
     /// Counters that cannot be opened: they are not recorded, and their rows say so.
     pub unopened: BTreeSet<u32>,
-    /// The command to run; empty for none.
-    pub command: Vec<OsString>,
     /// The files of the catalog that are not embedded.
     pub catalog: Vec<String>,
-    /// The output file, unless that is standard output.
-    pub file: Option<PathBuf>,
 }
 
 /// The window for an interval: the longest whole number of milliseconds that divides the interval
@@ -116,7 +107,7 @@ pub fn run(
     let outcome = match (outcome, seen) {
         (Ok(outcome), seen) => {
             let mut unfinished = seen?;
-            runtime.block_on(release_command(workload, signals, options.timeout))?;
+            runtime.block_on(release_command(workload, signals, options.general.timeout))?;
             printer.print_rest(&mut unfinished, &outcome)?;
             outcome
         }
@@ -147,9 +138,8 @@ fn record_options(
     plan: &Plan,
     options: &AttributedOptions,
 ) -> record::RecordOptions {
-    let AttributedOptions {
-        interval, interval_count, timeout, delay, named, command, catalog, ..
-    } = options;
+    let AttributedOptions { general, delay, named, catalog, .. } = options;
+    let StatOptions { interval, interval_count, timeout, command, file, .. } = general;
     let interval_of = Duration::from_nanos(plan.window_ns);
     // Windows do not begin when the recording does, so two more windows make the last interval
     // whole.
@@ -171,7 +161,7 @@ fn record_options(
         row_limit: RowLimit::All,
         catalog: catalog.clone(),
         command: command.clone(),
-        afterwards: options.file.as_deref().map(ThreadNeeds::to_remove).unwrap_or_default(),
+        afterwards: file.as_deref().map(ThreadNeeds::to_remove).unwrap_or_default(),
         ..record::RecordOptions::for_view(machine, plan)
     }
 }
@@ -221,7 +211,7 @@ impl IntervalPrinter<'_> {
             (self.printed_ns, self.end_ns) = (end - length, end);
             end - length
         });
-        let finished = (end - begin - 1) / (self.options.interval?.as_nanos() as i64);
+        let finished = (end - begin - 1) / (self.options.general.interval?.as_nanos() as i64);
         (finished > i64::from(self.printed)).then_some(finished as u32)
     }
 
@@ -229,7 +219,7 @@ impl IntervalPrinter<'_> {
     fn print_interval(&mut self, cgroup_rows: &mut CgroupRows<'_>) -> Result<()> {
         let rows = cgroup_rows.take_rows((self.end_ns - self.printed_ns) as f64);
         self.printed_ns = self.end_ns;
-        if self.options.interval_count.is_none_or(|count| self.printed < count) {
+        if self.options.general.interval_count.is_none_or(|count| self.printed < count) {
             let seconds = (self.end_ns - self.begin_ns.unwrap_or(self.end_ns)) as f64 / 1e9;
             self.output.print_interval(&rows, seconds)?;
         }
@@ -241,15 +231,13 @@ impl IntervalPrinter<'_> {
         unfinished: &mut CgroupRows<'_>,
         outcome: &RecordingOutcome,
     ) -> Result<()> {
-        if self.options.interval.is_some() {
+        if self.options.general.interval.is_some() {
             return self.print_interval(unfinished);
         }
         let length = (self.end_ns - self.printed_ns) as f64;
-        let (mut seconds, mut counted) = (Stats::default(), Stats::default());
-        seconds.push(outcome.seconds);
-        counted.push(length / 1e9);
-        let ending = Ending { runs: 1, seconds, counted, ..Ending::default() };
-        self.output.print_whole(&unfinished.take_rows(length), &ending)
+        let mut whole = Repeats::default();
+        whole.push(Vec::new(), outcome.seconds, length / 1e9);
+        self.output.print_whole(&unfinished.take_rows(length), &whole)
     }
 }
 

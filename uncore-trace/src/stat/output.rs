@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::OFlags;
 
-use super::repeat::Stats;
+use super::repeat::{Repeats, Stats};
 use super::row::{RowPeriod, StatRow};
 use super::{csv, json, text};
 use crate::tables::mode::FileMode;
@@ -65,21 +65,6 @@ enum OutputTarget {
     Stderr,
     Stdout,
     File { path: PathBuf, file: File, append: bool, was_created: bool, titled: bool },
-}
-
-/// Facts of the measurement for the lines around the rows.
-#[derive(Clone, Debug, Default)]
-pub struct Ending {
-    /// Number of runs.
-    pub runs: u32,
-    /// Length of each run, s.
-    pub seconds: Stats,
-    /// Time in which the counters were enabled in each run, s.
-    pub counted: Stats,
-    /// Length of each run for the table of them, s; empty for none.
-    pub run_seconds: Vec<f64>,
-    /// Time of the command on CPUs, if there was a single run and it has ended.
-    pub used: Option<CommandCpuTime>,
 }
 
 /// How rows are printed.
@@ -176,19 +161,15 @@ impl StatOutput {
 
     /// Prints the rows of a measurement without intervals; the text format adds what was measured,
     /// and for how long.
-    pub fn print_whole(&mut self, rows: &[StatRow], ending: &Ending) -> Result<()> {
+    pub fn print_whole(&mut self, rows: &[StatRow], repeats: &Repeats) -> Result<()> {
         let rows = self.format_rows(rows, RowPeriod::Whole)?;
-        let shown = match self.style.format {
-            // A run without counters has no rows.
-            Format::Text if rows.is_empty() => {
-                format!("{}{}\n", self.title_line(ending.runs), elapsed_lines(ending))
-            }
-            Format::Text => {
-                format!("{}{rows}\n{}\n", self.title_line(ending.runs), elapsed_lines(ending))
-            }
-            Format::Csv(_) | Format::Json => rows,
-        };
-        self.write(&shown)
+        if self.style.format != Format::Text {
+            return self.write(&rows);
+        }
+        // A run without counters has no rows.
+        let gap = if rows.is_empty() { "" } else { "\n" };
+        let (title, elapsed) = (self.title_line(repeats.runs), elapsed_lines(repeats));
+        self.write(&format!("{title}{rows}{gap}{elapsed}\n"))
     }
 
     fn title_line(&self, runs: u32) -> String {
@@ -267,9 +248,9 @@ impl Drop for StatOutput {
 
 /// The length of the measurement and, if that is shorter, the time in which the counters were
 /// enabled.
-fn elapsed_lines(ending: &Ending) -> String {
+fn elapsed_lines(repeats: &Repeats) -> String {
     let time = |stats: &Stats, label: &str| {
-        if ending.runs > 1 {
+        if repeats.runs > 1 {
             format!(
                 "{:>18.9} +- {:.9} seconds {label}  ( +-{:>6.2}% )\n",
                 stats.mean,
@@ -280,30 +261,30 @@ fn elapsed_lines(ending: &Ending) -> String {
             format!("{:>18.9} seconds {label}\n", stats.mean)
         }
     };
-    let mut text = time(&ending.seconds, "time elapsed");
-    let (counted, seconds) = (ending.counted.mean, ending.seconds.mean);
+    let mut text = time(&repeats.seconds, "time elapsed");
+    let (counted, seconds) = (repeats.counted.mean, repeats.seconds.mean);
     if counted < 0.95 * seconds && counted < seconds - START {
-        text.push_str(&time(&ending.counted, "counted"));
+        text.push_str(&time(&repeats.counted, "counted"));
     }
-    if let Some(CommandCpuTime { user, system }) = ending.used {
+    if let Some(CommandCpuTime { user, system }) = repeats.used.filter(|_| repeats.runs == 1) {
         let line =
             |time: Duration, label: &str| format!("{:>18.9} seconds {label}\n", time.as_secs_f64());
         text = format!("{text}\n{}{}", line(user, "user"), line(system, "sys"));
     }
-    format!("{}{text}", run_table(ending))
+    format!("{}{text}", run_table(repeats))
 }
 
 /// The length of each run, its difference from the mean, and a bar: one `#`, and one more for each
 /// 5 % of difference (`print_table`, `tools/perf/util/stat-display.c`, Linux 7.2).
-fn run_table(ending: &Ending) -> String {
-    let mean = ending.seconds.mean;
+fn run_table(repeats: &Repeats) -> String {
+    let mean = repeats.seconds.mean;
     let line = |&run: &f64| {
         let off = run - mean;
         let bar = if run > 0.0 { (100.0 * (off / run).abs() / 5.0) as usize } else { 0 };
         format!("{run:>18.9} ({off:+.9}) {}\n", "#".repeat(1 + bar.min(LONGEST_BAR)))
     };
-    match ending.run_seconds.as_slice() {
-        [] => String::new(),
+    match repeats.run_seconds.as_slice() {
+        [] | [_] => String::new(),
         runs => format!(
             "{0}# Table of individual measurements:\n{1}\n{0}# Final result:\n",
             " ".repeat(7),

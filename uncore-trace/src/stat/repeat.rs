@@ -5,6 +5,7 @@
 //! of the mean, not the spread of the runs.
 
 use super::row::{RowValue, StatRow};
+use crate::workload::CommandCpuTime;
 
 /// Running mean and variance (Welford, Technometrics 4, 1962).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -49,6 +50,10 @@ pub struct Repeats {
     pub counted: Stats,
     /// Number of runs.
     pub runs: u32,
+    /// Length of each run for the table of them, seconds; empty for none.
+    pub run_seconds: Vec<f64>,
+    /// Time of the command of the last run on CPUs, if it has ended.
+    pub used: Option<CommandCpuTime>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -14,7 +14,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval_at, sleep};
 use super::control::{Control, ControlCommand};
 use super::count::{CounterMeter, Lap};
 use super::options::{Delay, StatOptions};
-use super::output::{Ending, StatOutput};
+use super::output::StatOutput;
 use super::repeat::Repeats;
 use super::table::StatTable;
 use crate::confine::{self, ThreadNeeds};
@@ -77,8 +77,6 @@ pub async fn run(
     let mut runner =
         Runner { options, table, meter, output, workload, signals, control, absent, runs_left };
     let mut repeats = Repeats::default();
-    let mut lengths = Vec::new();
-    let mut used = None;
     let mut code = 0;
     let mut printed = false;
     while runner.runs_left != Some(0) {
@@ -88,14 +86,13 @@ pub async fn run(
             matches!(end, RunEnd::Signal | RunEnd::Order) || runner.signals.was_interrupted();
         // A run that was interrupted would distort the mean.
         if !stopped || repeats.runs == 0 && !printed {
-            used = total.used;
-            lengths.push(seconds);
+            repeats.used = total.used;
+            repeats.run_seconds.extend(options.table.then_some(seconds));
             repeats.push(table.lap_rows(&total), seconds, total.counted_ns as f64 / 1e9);
         }
         if forever && repeats.runs > 0 {
-            let Repeats { seconds, counted, .. } = repeats;
-            let ending = Ending { runs: 1, seconds, counted, run_seconds: Vec::new(), used };
-            runner.output.print_whole(&std::mem::take(&mut repeats).mean_rows(), &ending)?;
+            runner.output.print_whole(&repeats.mean_rows(), &repeats)?;
+            repeats = Repeats::default();
             printed = true;
         }
         code = runner.workload.exit_code().filter(|code| *code != 0).unwrap_or(code);
@@ -106,17 +103,7 @@ pub async fn run(
     let rows = repeats.mean_rows();
     match (options.interval, options.summary) {
         _ if forever => {}
-        (None, _) => {
-            let Repeats { runs, seconds, counted, .. } = repeats;
-            if !options.table || runs < 2 {
-                lengths.clear();
-            }
-            let used = used.filter(|_| runs == 1);
-            runner.output.print_whole(
-                &rows,
-                &Ending { runs, seconds, counted, run_seconds: lengths, used },
-            )?;
-        }
+        (None, _) => runner.output.print_whole(&rows, &repeats)?,
         (Some(_), true) => runner.output.print_summary(&rows)?,
         (Some(_), false) => {}
     }

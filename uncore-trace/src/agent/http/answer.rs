@@ -36,11 +36,8 @@ pub(super) fn answer_request<B>(
     // DNS rebinding: a foreign name that resolves to this address would make a foreign page
     // same-origin. No page reaches a Unix socket.
     if client == HttpClient::Local && !is_loopback(request) {
-        return text_response(
-            StatusCode::FORBIDDEN,
-            "send the request to localhost or a loopback \
-                                                     address\n",
-        );
+        let message = "send the request to localhost or a loopback address\n";
+        return text_response(StatusCode::FORBIDDEN, message);
     }
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => {
@@ -55,11 +52,10 @@ pub(super) fn answer_request<B>(
         (&Method::GET, "/") => {
             text_response(StatusCode::OK, "GET /metrics\nGET /otlp\nPOST /trigger\n")
         }
-        _ => text_response(
-            StatusCode::NOT_FOUND,
-            "unknown path: use /metrics, /otlp or \
-                                                   /trigger\n",
-        ),
+        _ => {
+            let message = "unknown path: use /metrics, /otlp or /trigger\n";
+            text_response(StatusCode::NOT_FOUND, message)
+        }
     }
 }
 

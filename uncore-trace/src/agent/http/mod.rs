@@ -64,7 +64,8 @@ struct DatedPages {
 /// State that the consumer thread and the HTTP thread share.
 #[derive(Debug)]
 pub(super) struct HttpState {
-    dated_pages: Mutex<DatedPages>,
+    /// `None` before the first.
+    dated_pages: Mutex<Option<DatedPages>>,
     requests: PendingRequests,
     /// Whether there is a ring to save from.
     has_ring: bool,
@@ -81,10 +82,7 @@ impl HttpState {
     pub(super) fn new(asked: PendingRequests, config: &Config) -> Result<Self> {
         let token = config.metrics.as_ref().and_then(|metrics| metrics.token.as_deref());
         Ok(Self {
-            dated_pages: Mutex::new(DatedPages {
-                pages: Pages::default(),
-                good_until: Instant::now(),
-            }),
+            dated_pages: Mutex::default(),
             requests: asked,
             has_ring: config.ring.is_some(),
             refuse_until: Mutex::default(),
@@ -97,13 +95,14 @@ impl HttpState {
         let shown_at = Instant::now();
         let page =
             DatedPages { pages, good_until: shown_at.checked_add(good_for).unwrap_or(shown_at) };
-        *self.dated_pages.lock().unwrap_or_else(PoisonError::into_inner) = page;
+        *self.dated_pages.lock().unwrap_or_else(PoisonError::into_inner) = Some(page);
     }
 
     /// The metrics; `None` if they are old.
     fn current_pages(&self) -> Option<Pages> {
         let page = self.dated_pages.lock().unwrap_or_else(PoisonError::into_inner);
-        (Instant::now() < page.good_until).then(|| page.pages.clone())
+        let page = page.as_ref().filter(|page| Instant::now() < page.good_until)?;
+        Some(page.pages.clone())
     }
 
     /// Refuses requests to save the ring until this time.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::Condition;
+use super::{Condition, WatchedRate};
 use crate::count::{Count, CounterTimes};
 use crate::schema::columns;
 
@@ -46,7 +46,7 @@ struct PendingTick {
 }
 
 /// State of one meter.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct RateState {
     ticks: BTreeMap<i64, PendingTick>,
     /// Number of counters that each tick waits for.
@@ -94,23 +94,16 @@ impl RateState {
 }
 
 /// A counter of the plan; it may belong to no meter.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct WatchedCounter {
     /// The meters that it belongs to, and the scale of its counts there.
     meters: Vec<(usize, f64)>,
     last_reading: Option<LastReading>,
     times: CounterTimes,
-    /// The last tick in which it was read.
-    tick: i64,
+    /// The last tick in which it was read; `None` before the first.
+    tick: Option<i64>,
     /// Whether it is not waited for.
     is_absent: bool,
-}
-
-impl Default for WatchedCounter {
-    fn default() -> Self {
-        let (last_reading, times) = (None, CounterTimes::default());
-        Self { meters: Vec::new(), last_reading, times, tick: i64::MIN, is_absent: false }
-    }
 }
 
 /// Evaluates one condition.
@@ -137,14 +130,11 @@ impl ConditionWatch {
                 watched_counters[counter].meters.push((meter, *scale));
             }
         }
-        let states = condition.meters.iter().map(|meter| RateState {
-            ticks: BTreeMap::new(),
+        let state = |meter: &WatchedRate| RateState {
             awaited: meter.counters.len(),
-            above_since: None,
-            decided_until_ns: 0,
-            is_reported: false,
-            logged_unread: 0,
-        });
+            ..RateState::default()
+        };
+        let states = condition.meters.iter().map(state);
         Self { states: states.collect(), condition, watched_counters, first_tick: None }
     }
 
@@ -177,12 +167,12 @@ impl ConditionWatch {
             };
             // A reading that arrived late is logged with a later tick, which also has its own
             // reading.
-            if tick <= watched.tick
+            if watched.tick.is_some_and(|last_tick| tick <= last_tick)
                 || watched.last_reading.is_some_and(|reading| read_ns <= reading.mono_ns)
             {
                 continue;
             }
-            watched.tick = tick;
+            watched.tick = Some(tick);
             let enabled_and_running = enabled.get(row).zip(running.get(row));
             let count =
                 watched.times.count_at(read_ns.max(0).cast_unsigned(), value, enabled_and_running);
@@ -256,7 +246,7 @@ impl ConditionWatch {
     fn stop_waiting(&mut self, meter: usize, tick: i64) {
         for (counter, _) in &self.condition.meters[meter].counters {
             let watched = &mut self.watched_counters[*counter as usize];
-            if watched.tick < tick && !std::mem::replace(&mut watched.is_absent, true) {
+            if watched.tick < Some(tick) && !std::mem::replace(&mut watched.is_absent, true) {
                 watched.meters.iter().for_each(|&(meter, _)| self.states[meter].awaited -= 1);
             }
         }
@@ -269,7 +259,7 @@ impl ConditionWatch {
         for (state, meter) in states.iter_mut().zip(&condition.meters) {
             let is_read = |counter: u32| {
                 let counter_state = &watched_counters[counter as usize];
-                counter_state.tick > i64::MIN && !counter_state.is_absent
+                counter_state.tick.is_some() && !counter_state.is_absent
             };
             let (counter_count, text) = (meter.counters.len(), &condition.text);
             let unread = meter.counters.iter().filter(|(counter, _)| !is_read(*counter)).count();

@@ -28,8 +28,8 @@ struct ListColumn {
 }
 
 impl ListColumn {
-    fn new(head: impl Into<String>, cells: impl Iterator<Item = StyledText>) -> Self {
-        Self { head: head.into(), cells: cells.collect() }
+    fn new(head: String, cells: impl Iterator<Item = StyledText>) -> Self {
+        Self { head, cells: cells.collect() }
     }
 
     fn column_width(&self) -> usize {
@@ -62,6 +62,9 @@ pub(super) fn link_lines(
     let traffic_lines = &screen.links;
     let is_link = traffic_lines.iter().any(|traffic_line| traffic_line.unit == "bytes");
     let plain = |text: String| (text, TextLook::Plain);
+    let column = |head: String, cell: &dyn Fn(&WatchedLine) -> StyledText| {
+        ListColumn::new(head, traffic_lines.iter().map(cell))
+    };
     let mut columns = Vec::new();
     if is_link {
         let rates = traffic_lines.iter().flat_map(|traffic_line| {
@@ -74,36 +77,18 @@ pub(super) fn link_lines(
             plain(rate.map_or_else(|| none.to_owned(), |rate| unit.format_figure(rate)))
         };
         if app.opened_owner.is_some() {
-            columns.push(ListColumn::new(
-                head("its"),
-                traffic_lines
-                    .iter()
-                    .map(|traffic_line| figure(traffic_line.within_per_s, traffic_line)),
-            ));
+            columns.push(column(head("its"), &|line| figure(line.within_per_s, line)));
         }
-        columns.push(ListColumn::new(
-            head("in"),
-            traffic_lines.iter().map(|traffic_line| figure(traffic_line.in_per_s, traffic_line)),
-        ));
-        columns.push(ListColumn::new(
-            head("out"),
-            traffic_lines.iter().map(|traffic_line| figure(traffic_line.out_per_s, traffic_line)),
-        ));
+        columns.push(column(head("in"), &|line| figure(line.in_per_s, line)));
+        columns.push(column(head("out"), &|line| figure(line.out_per_s, line)));
         // Some memory controllers do not count reads and writes separately.
-        let only_both = |traffic_line: &WatchedLine| {
-            traffic_line.per_s.is_some()
-                && traffic_line.in_per_s.is_none()
-                && traffic_line.out_per_s.is_none()
+        let only_both = |line: &WatchedLine| {
+            line.per_s.is_some() && line.in_per_s.is_none() && line.out_per_s.is_none()
         };
         if traffic_lines.iter().any(only_both) {
-            let combined =
-                traffic_lines.iter().map(|traffic_line| figure(traffic_line.per_s, traffic_line));
-            columns.push(ListColumn::new(head("both"), combined));
+            columns.push(column(head("both"), &|line| figure(line.per_s, line)));
         }
-        columns.push(ListColumn::new(
-            "of peak",
-            traffic_lines.iter().map(|traffic_line| percent_of_peak(traffic_line.full)),
-        ));
+        columns.push(column("of peak".to_owned(), &|line| percent_of_peak(line.full)));
     } else {
         let rate = |rate: Option<f64>, traffic_line: &WatchedLine| {
             let shown = rate
@@ -111,15 +96,9 @@ pub(super) fn link_lines(
             plain(printable(&shown).into_owned())
         };
         if app.opened_owner.is_some() {
-            let owner_rates = traffic_lines
-                .iter()
-                .map(|traffic_line| rate(traffic_line.within_per_s, traffic_line));
-            columns.push(ListColumn::new("its rate", owner_rates));
+            columns.push(column("its rate".to_owned(), &|line| rate(line.within_per_s, line)));
         }
-        columns.push(ListColumn::new(
-            "rate",
-            traffic_lines.iter().map(|traffic_line| rate(traffic_line.per_s, traffic_line)),
-        ));
+        columns.push(column("rate".to_owned(), &|line| rate(line.per_s, line)));
     }
     let list = ScreenList {
         head: if is_link { "link" } else { "event" }.to_owned(),
