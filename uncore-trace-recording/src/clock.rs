@@ -1,7 +1,14 @@
 //! The two clocks. All times are measured with `CLOCK_MONOTONIC`. `CLOCK_REALTIME` is derived from
 //! it with one offset for the whole recording, so that it never jumps.
 
+use std::time::Duration;
+
 use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// Nanoseconds; `i64::MAX` for times above 292 years.
+pub fn duration_ns(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}
 
 /// Both clocks at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use crate::terminal::{cells, wrap_words};
 
@@ -36,6 +37,11 @@ pub fn printable(text: &str) -> Cow<'_, str> {
         // Writing to a String cannot fail.
         _ => write!(output, "\\u{{{:x}}}", u32::from(c)).unwrap_or_default(),
     })
+}
+
+/// The path with everything hostile escaped, as by [`printable`].
+pub fn printable_path(path: &Path) -> String {
+    printable(&path.display().to_string()).into_owned()
 }
 
 /// JSON that is safe to print: unsafe characters can only be in its strings, and become `\uXXXX`.

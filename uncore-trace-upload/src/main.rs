@@ -27,7 +27,7 @@ use uncore_trace_recording::cli::upload_args::UploadArgs;
 use uncore_trace_recording::cli::{command_line, messages};
 use uncore_trace_recording::config::Config;
 use uncore_trace_recording::signals::{self, Signals, event_loop};
-use uncore_trace_recording::text::{count_noun, printable};
+use uncore_trace_recording::text::{count_noun, printable, printable_path};
 use uncore_trace_recording::units;
 
 use crate::figures::UploadFigures;
@@ -71,7 +71,7 @@ fn run(args: &UploadArgs) -> Result<u8> {
     let mut push = push.map(Push::new).transpose()?;
     if args.check {
         upload.as_ref().map_or(Ok(()), uploader::check_task)?;
-        let path = printable(&args.config.display().to_string()).into_owned();
+        let path = printable_path(&args.config);
         print(&format!("{path}: the configuration of the upload is valid; no request was sent\n"))?;
         return Ok(0);
     }

@@ -24,7 +24,7 @@ use prometheus_client::registry::Registry;
 use self::canary::CanaryRatios;
 use self::table::unit_of;
 use self::traffic_counts::{OwnerName, OwnerShare, TrafficCounts};
-use crate::clock::TimeSpan;
+use crate::clock::{TimeSpan, duration_ns};
 use crate::schema::cgroups::whole_job;
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::loss;
@@ -252,8 +252,7 @@ impl MetricsPage {
 
 /// The time, ns since 1970.
 fn now_ns() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
+    duration_ns(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// The page as `node_exporter` reads it, in Prometheus' text format: a counter's type and help have

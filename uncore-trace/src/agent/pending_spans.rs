@@ -16,7 +16,7 @@ use arrow::array::RecordBatch;
 use super::http::HttpState;
 use super::saved_span::{SavingSpan, SpanToSave};
 use super::trigger::{Condition, ConditionWatch};
-use crate::clock::mono_ns;
+use crate::clock::{duration_ns, mono_ns};
 use crate::config::{Config, KeptConfig, RingConfig, SpanAround, TriggerConfig};
 use crate::record::RecorderControl;
 use crate::schema::columns;
@@ -187,11 +187,8 @@ impl SpanSaver {
     }
 
     fn add_due_span(&mut self, name: String, true_at_ns: i64, span_around: SpanAround) {
-        let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        let (begin_ns, end_ns) = (
-            true_at_ns.saturating_sub(ns(span_around.before)),
-            true_at_ns.saturating_add(ns(span_around.after)),
-        );
+        let begin_ns = true_at_ns.saturating_sub(duration_ns(span_around.before));
+        let end_ns = true_at_ns.saturating_add(duration_ns(span_around.after));
         self.due.push(DueSpan { name, begin_ns, end_ns, is_ended: false });
     }
 
@@ -228,15 +225,15 @@ impl SpanSaver {
 
     fn start_saving(&mut self, due: DueSpan) {
         let Some(ring) = &self.ring else { return };
-        let DueSpan { name, begin_ns: from, end_ns: to, .. } = due;
+        let DueSpan { name, begin_ns, end_ns, .. } = due;
         let names = self.triggers.iter().map(|watched| watched.trigger.name.clone());
         let wish = SpanToSave {
             kept: kept_directory(&self.kept, ring),
             ring: ring.directory.clone(),
             boot_id: self.boot_id.clone(),
             name: name.clone(),
-            begin_ns: from,
-            end_ns: to,
+            begin_ns,
+            end_ns,
             mode: ring.mode,
             quota: self.kept.quota,
             names: names.chain([REQUESTED.to_owned()]).collect(),

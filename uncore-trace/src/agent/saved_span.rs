@@ -190,11 +190,9 @@ fn link_parts(part_paths: &[PathBuf], dir: &Path, mode: FileMode) -> Result<()> 
             .with_context(|| format!("{} has no name", part_path.display()))?;
         let linked_part = dir.join(name);
         hours::make_directories(&linked_part, mode)?;
-        let entries = fs::read_dir(part_path)
-            .with_context(|| format!("cannot read {}", part_path.display()))?;
-        for entry in entries {
-            let original =
-                entry.with_context(|| format!("cannot read {}", part_path.display()))?.path();
+        let cannot_read = || format!("cannot read {}", part_path.display());
+        for entry in fs::read_dir(part_path).with_context(cannot_read)? {
+            let original = entry.with_context(cannot_read)?.path();
             let linked_file = linked_part.join(original.file_name().unwrap_or_default());
             // Hard links do not cross file systems.
             let linked = fs::hard_link(&original, &linked_file)

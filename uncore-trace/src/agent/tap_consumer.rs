@@ -21,7 +21,7 @@ use super::pending_spans::SpanSaver;
 use super::reload::Reload;
 use super::ring_reserve::RingReserve;
 use super::watchdog::Pulse;
-use crate::clock::Snapshot;
+use crate::clock::{Snapshot, duration_ns};
 use crate::config::Config;
 use crate::record::own_cpu_ns;
 use crate::schema::origin::RecordingOrigin;
@@ -396,10 +396,9 @@ impl TapConsumer {
 }
 
 fn summer_form(config: &Config) -> RollupForm {
-    let ns = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
     let (window, owners) =
         config.rollup.as_ref().map_or((WINDOW, OWNERS), |rollup| (rollup.window, rollup.owners));
-    RollupForm { window_ns: ns(window), owners, slack_ns: ns(SLACK) }
+    RollupForm { window_ns: duration_ns(window), owners, slack_ns: duration_ns(SLACK) }
 }
 
 /// Resident memory of this process, bytes.

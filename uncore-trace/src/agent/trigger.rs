@@ -18,6 +18,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::catalog::Catalog;
+use crate::clock::duration_ns;
 use crate::plan::Plan;
 use crate::schema::link::{Direction, Link};
 use crate::suggest::{did_you_mean, list_names};
@@ -80,8 +81,7 @@ impl Condition {
         ensure!(lasting <= Duration::from_mins(1), "{text:?}: choose at most 1min");
         let level = parse_level(level.trim()).with_context(|| format!("{text:?}"))?;
         let meters = parse_meters(subject, level, plan).with_context(|| format!("{text:?}"))?;
-        let lasting_ns = i64::try_from(lasting.as_nanos()).unwrap_or(i64::MAX);
-        Ok(Self { text: text.to_owned(), meters, lasting_ns })
+        Ok(Self { text: text.to_owned(), meters, lasting_ns: duration_ns(lasting) })
     }
 }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::bail;
 
 use super::heading::{DIVIDE, WRITE};
-use super::output::{self, ModeArg, print};
+use super::output::{self, ModeArg};
+use super::print_written;
 use super::record::{MOST_LAG, millis, seconds};
 use super::select::to_nanos;
 use super::witness::percent;
@@ -18,8 +19,7 @@ use crate::schema::row_limit::RowLimit;
 use crate::tables::lock::LockingCommand;
 use crate::tables::reader::Recording;
 use crate::tables::writer::{CreateOptions, RecordingTarget};
-use crate::text::printable;
-use crate::units;
+use crate::text::printable_path;
 
 /// Divide the counts of a recording again
 ///
@@ -77,9 +77,9 @@ pub struct Args {
 
 /// Writes the file and prints a summary.
 pub fn run(args: &Args) -> anyhow::Result<u8> {
-    let named = printable(&args.output.display().to_string()).into_owned();
     if args.output.extension().is_none_or(|extension| extension != "parquet") {
-        bail!("cannot write {named}: name a file that ends with .parquet");
+        let path = printable_path(&args.output);
+        bail!("cannot write {path}: name a file that ends with .parquet");
     }
     let recording = Recording::open(&args.path)?;
     let target = RecordingTarget::File(args.output.clone());
@@ -101,7 +101,6 @@ pub fn run(args: &Args) -> anyhow::Result<u8> {
         command: LockingCommand::Attribute,
     };
     let finished = replay::attribute(&recording, overrides, target, create)?;
-    let size = units::human(finished.bytes as f64, "bytes");
-    print(&format!("{named}: {} rows, {size}\n", finished.rows))?;
+    print_written(&args.output, finished)?;
     Ok(0)
 }

@@ -9,7 +9,7 @@ use super::host::HostArgs;
 use super::output::print;
 use crate::tables::reader::Recording;
 use crate::terminal;
-use crate::text::{printable, wrapped};
+use crate::text::{printable, printable_path, wrapped};
 use crate::view::check::{CheckFinding, CheckOutcome, verify_recording};
 use crate::view::span::{TimePoint, wall_range};
 
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Result<u8> {
     ensure!(
         times.is_none() || recording.is_rollup(),
         "{} is not a roll-up, so it is checked as a whole: leave out --from and --to",
-        printable(&args.path.display().to_string())
+        printable_path(&args.path)
     );
     recording.require_finished()?;
     let findings = verify_recording(&recording)?;

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use super::heading::{SPAN, WRITE};
-use super::output::{self, ModeArg, print};
+use super::output::{self, ModeArg};
+use super::print_written;
 use crate::cut;
 use crate::cut::WantedTime;
 use crate::tables::lock::LockingCommand;
 use crate::tables::output_path;
 use crate::tables::writer::{CreateOptions, RecordingTarget};
-use crate::text::printable;
-use crate::units;
+use crate::text::printable_path;
 use crate::view::span::{SpanEdge, TimePoint};
 
 /// Copy a span of time to a new recording, or join the parts of a rotated recording
@@ -56,9 +56,9 @@ pub struct Args {
 
 /// Writes the recording and prints a summary.
 pub fn run(args: &Args) -> Result<u8> {
-    let named = printable(&args.output.display().to_string()).into_owned();
     let RecordingTarget::Dataset(target) = output_path::parse_target(&args.output)? else {
-        bail!("cannot write {named}: name a directory, as in -o cut/");
+        let path = printable_path(&args.output);
+        bail!("cannot write {path}: name a directory, as in -o cut/");
     };
     let recordings = cut::open_parts(&args.path)?;
     output_path::require_outside_series(&args.path, &target)?;
@@ -80,7 +80,6 @@ pub fn run(args: &Args) -> Result<u8> {
         command: LockingCommand::Cut,
     };
     let finished = cut::cut_recordings(&recordings, wanted, &target, create)?;
-    let size = units::human(finished.bytes as f64, "bytes");
-    print(&format!("{named}: {} rows, {size}\n", finished.rows))?;
+    print_written(&args.output, finished)?;
     Ok(0)
 }

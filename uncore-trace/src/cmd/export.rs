@@ -14,7 +14,7 @@ use crate::cli::messages::{is_broken_pipe, print_message};
 use crate::schema::{ALL, TableDef, fabric};
 use crate::tables::output::{CommandOutput, Content};
 use crate::tables::reader::{OpenTable, Recording};
-use crate::text::printable;
+use crate::text::printable_path;
 use crate::units;
 use crate::view::export::{SelectedRows, csv, ipc, perfetto};
 use crate::view::incomplete::Incomplete;
@@ -132,7 +132,7 @@ pub fn run(args: &Args) -> Result<u8> {
         );
     }
     let fabric = recording.open_table(&fabric::TABLE)?;
-    let shown = printable(&args.path.display().to_string()).into_owned();
+    let shown = printable_path(&args.path);
     let Some(span) =
         SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?
     else {
@@ -163,7 +163,7 @@ pub fn run(args: &Args) -> Result<u8> {
         if output.is_stdout() {
             continue;
         }
-        let named = printable(&output.output_path().display().to_string()).into_owned();
+        let named = printable_path(output.output_path());
         let size = units::human(output.written_bytes() as f64, "bytes");
         let line = format!("{named}: {summary}, {size}");
         if piped {
@@ -179,7 +179,7 @@ pub fn run(args: &Args) -> Result<u8> {
 fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat, CommandOutput)>> {
     let table = args.table.name;
     if !recording.has_table(args.table) {
-        let path = printable(&args.path.display().to_string()).into_owned();
+        let path = printable_path(&args.path);
         if recording.is_rollup() {
             bail!("{path} is a roll-up, which has no table {table}: it has fabric only");
         }
@@ -197,7 +197,7 @@ fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat,
     for (format, content, path) in requested {
         let Some(path) = path else { continue };
         if outputs.iter().any(|(_, earlier)| earlier.output_path() == path) {
-            let path = printable(&path.display().to_string()).into_owned();
+            let path = printable_path(path);
             bail!("{path} is given for two formats: give each format a FILE of its own");
         }
         let mode = args.permissions.mode;

@@ -40,6 +40,9 @@ use self::heading::OTHER;
 use crate::cli::{heading, output};
 use crate::discover::{self, Machine};
 use crate::plan::Plan;
+use crate::tables::writer::RecordingSize;
+use crate::text::printable_path;
+use crate::units;
 
 /// Show which tenant used the fabric, when, how much, and how sure that is
 ///
@@ -123,6 +126,12 @@ fn discover_machine(root: &Path) -> Result<Machine> {
         log::warn!("{problem}");
     }
     Ok(machine)
+}
+
+/// Prints the path and the size of a recording that was written.
+fn print_written(path: &Path, written: RecordingSize) -> Result<()> {
+    let size = units::human(written.bytes as f64, "bytes");
+    output::print(&format!("{}: {} rows, {size}\n", printable_path(path), written.rows))
 }
 
 /// Prints what a plan leaves out as warnings, and its notes at level `info`.

@@ -11,7 +11,7 @@ use crate::tables::file::TableFile;
 use crate::tables::mode::FileMode;
 use crate::tables::output::{CommandOutput, Content};
 use crate::tables::reader::Recording;
-use crate::text::printable;
+use crate::text::printable_path;
 use crate::units;
 
 /// Writes the page that `write` makes of `recordings`, and prints its size. It is readable by those
@@ -37,5 +37,5 @@ pub(super) fn save_page(
         return Ok(());
     }
     let size = units::human(output.written_bytes() as f64, "bytes");
-    print(&format!("{}: {size}\n", printable(&file.display().to_string())))
+    print(&format!("{}: {size}\n", printable_path(file)))
 }

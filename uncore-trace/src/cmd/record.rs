@@ -15,12 +15,9 @@ use super::select::to_nanos;
 use super::trust::as_cgroup;
 use crate::choice::default_tick;
 use crate::cli::messages;
-use crate::confine::ThreadNeeds;
 use crate::discover::{CgroupMounts, Machine};
 use crate::plan::{Plan, SHORTEST_WINDOW_NS};
-use crate::record::{
-    self, AtSwitch, OptionsToCheck, RecordOptions, RecorderControl, RecordingOutcome, Sampling,
-};
+use crate::record::{self, AtSwitch, OptionsToCheck, RecordOptions, RecordingOutcome, Sampling};
 use crate::schema::row_limit::RowLimit;
 use crate::signals::{Signals, event_loop};
 use crate::tables::output_path;
@@ -75,7 +72,6 @@ pub fn run(args: &Args) -> Result<u8> {
     {
         messages::print_message(&note);
     }
-    let interval = Duration::from_nanos(plan.window_ns);
     if args.min_gap.is_zero() && args.sample_on.contains(&Sampling::Sched) {
         plan.read_at_switch();
     }
@@ -93,8 +89,7 @@ pub fn run(args: &Args) -> Result<u8> {
             args.root.root_dir().display()
         );
     }
-    let buffer = ring_buffer_bytes(args, machine.cpus.online.len(), &plan)?;
-    let mut options = recorder_options(args, tick, interval, buffer, catalog.outside)?;
+    let mut options = recorder_options(args, &machine, &plan, catalog.outside)?;
     options.io |= plan.needs_io(args.method);
     warn_of_missing_cgroups(&options.cgroups, &machine.cgroups);
     super::log_plan_notices(&plan);
@@ -150,11 +145,12 @@ async fn record_and_wait(
 
 fn recorder_options(
     args: &Args,
-    tick: Duration,
-    interval: Duration,
-    buffer: u32,
+    machine: &Machine,
+    plan: &Plan,
     catalog: Vec<String>,
 ) -> Result<RecordOptions> {
+    let buffer = ring_buffer_bytes(args, machine.cpus.online.len(), plan)?;
+    let interval = Duration::from_nanos(plan.window_ns);
     let show = humantime::format_duration;
     let year = Duration::from_hours(366 * 24);
     for (name, value) in [("--duration", args.duration), ("--delay", Some(args.delay))] {
@@ -199,7 +195,6 @@ fn recorder_options(
     }
     let cgroups = args.cgroups.iter().map(|path| as_cgroup(path)).collect();
     Ok(RecordOptions {
-        root: args.root.root_dir().to_owned(),
         output,
         // A name that was not typed never replaces a file.
         force: args.force && args.output.is_some(),
@@ -208,8 +203,6 @@ fn recorder_options(
         keep: args.keep,
         cluster: args.cluster.clone().filter(|name| !name.is_empty()),
         no_cmdline: args.no_cmdline,
-        tick,
-        interval,
         duration: args.duration,
         delay: args.delay,
         slices: args.slices,
@@ -233,11 +226,9 @@ fn recorder_options(
         buffer,
         listen: true,
         catalog,
-        tap: None,
-        control: RecorderControl::default(),
         quiet: args.quiet,
         command: args.command.clone(),
-        afterwards: ThreadNeeds::default(),
+        ..RecordOptions::for_view(machine, plan)
     })
 }
 

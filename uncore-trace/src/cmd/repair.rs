@@ -7,11 +7,11 @@ use anyhow::Result;
 mod thaw;
 
 use super::output::print;
+use super::print_written;
 use crate::record::{canary, monitors};
 use crate::tables::names::parts_of;
 use crate::tables::repair::{Repaired, repair_path};
-use crate::text::printable;
-use crate::units;
+use crate::text::{printable, printable_path};
 
 /// Finish the files of a recorder that was killed
 ///
@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> Result<u8> {
         ("removed the monitoring group", monitors::remove_left_groups()),
     ] {
         for path in paths {
-            print(&format!("{action}: {}\n", printable(&path.display().to_string())))?;
+            print(&format!("{action}: {}\n", printable_path(&path)))?;
         }
     }
     let part_paths = parts_of(&args.path);
@@ -54,20 +54,15 @@ pub fn run(args: &Args) -> Result<u8> {
 fn repair_recording(path: &Path) -> Result<u8> {
     match repair_path(path)? {
         Repaired::Good => {
-            let path = path.display().to_string();
-            print(&format!("{} is a finished recording: it was not changed\n", printable(&path)))?;
+            let path = printable_path(path);
+            print(&format!("{path} is a finished recording: it was not changed\n"))?;
             Ok(0)
         }
         Repaired::Done { path, finished, unreadable } => {
             for reason in &unreadable {
                 print(&format!("left out: {}\n", printable(reason)))?;
             }
-            print(&format!(
-                "{}: {} rows, {}\n",
-                printable(&path.display().to_string()),
-                finished.rows,
-                units::human(finished.bytes as f64, "bytes"),
-            ))?;
+            print_written(&path, finished)?;
             Ok(u8::from(!unreadable.is_empty()))
         }
     }

@@ -15,7 +15,7 @@ use crate::cli::messages;
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;
 use crate::terminal::{self, cells, wrap_words};
-use crate::text::{printable, wrapped};
+use crate::text::{printable, printable_path, wrapped};
 use crate::view::answer;
 use crate::view::canary;
 use crate::view::headroom::{self, headroom};
@@ -185,6 +185,10 @@ impl Args {
     fn grouping(&self) -> GroupBy {
         self.by.unwrap_or(GroupBy::Cgroup)
     }
+
+    fn text_style(&self) -> TextStyle {
+        TextStyle { ascii: self.ascii, width: terminal::width(self.wide) }
+    }
 }
 
 /// Prints the report; exit code 0.
@@ -198,7 +202,7 @@ pub fn run(args: &Args) -> Result<u8> {
     if let Some(holder) =
         recording.recording_process().filter(|_| args.marks || args.links || args.latency)
     {
-        let path = printable(&args.path.display().to_string()).into_owned();
+        let path = printable_path(&args.path);
         log::warn!("{path} {holder}: this report has the data on the disk so far");
     }
     if args.marks {
@@ -212,8 +216,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     let question = build_question(&recording, args)?;
     let mut usage = sum_report_of_tenants(&recording, &question)?;
-    let width = terminal::width(args.wide);
-    let style = TextStyle { ascii: args.ascii, width };
+    let style = args.text_style();
     let mut answer = String::new();
     if !args.json && !args.csv {
         answer = answer_text(&recording, &question, &usage, style)?;
@@ -222,8 +225,9 @@ pub fn run(args: &Args) -> Result<u8> {
         keep_top_lines(&mut usage.events, count);
     }
     let incomplete = Incomplete::from_recording(&recording)?;
-    let incomplete_line =
-        incomplete.as_ref().map(|incomplete| describe_incomplete(incomplete, &usage, args, width));
+    let incomplete_line = incomplete
+        .as_ref()
+        .map(|incomplete| describe_incomplete(incomplete, &usage, args, style.width));
     let text = if args.json {
         let canary_credits = canary::read_credits(&recording)?;
         machine_output::usage_as_json(&usage, incomplete.as_ref(), canary_credits.as_deref())
@@ -324,19 +328,14 @@ fn links_only(recording: &Recording, args: &Args) -> Result<u8> {
         !links.links.is_empty(),
         "{} has no links: no counter of it counts bytes of memory, PCIe, chip-to-chip links or \
          mesh",
-        printable(&recording.recording_path().display().to_string())
+        printable_path(recording.recording_path())
     );
     let link_directions = headroom(recording, &links, &build_question(recording, args)?)?;
-    let width = terminal::width(args.wide);
     print(&if args.json {
         headroom::draw::write_json_lines(&link_directions, &links, args.grouping().name())
             .context("cannot write JSON")?
     } else {
-        headroom::draw::render_table(
-            &link_directions,
-            &links,
-            TextStyle { ascii: args.ascii, width },
-        )
+        headroom::draw::render_table(&link_directions, &links, args.text_style())
     })?;
     Ok(0)
 }
@@ -350,7 +349,7 @@ fn describe_incomplete(
     width: Option<usize>,
 ) -> String {
     let loss_text = printable(&incomplete.summary_line(usage.start_ns)).into_owned();
-    let command = incomplete.check_command(&printable(&args.path.display().to_string()));
+    let command = incomplete.check_command(&printable_path(&args.path));
     let see = command
         .as_ref()
         .map(|shown_command| format!("; see `{shown_command}`"))

@@ -16,7 +16,7 @@ use crate::schema::{TableDef, fabric, metadata, rollup, sums};
 use crate::tables::hours::Hours;
 use crate::tables::reader::{OpenTable, Recording};
 use crate::tables::writer::RecordingSize;
-use crate::text::{count_noun, printable};
+use crate::text::{count_noun, printable_path};
 use crate::units;
 use crate::view::rollup::{RollupForm, RollupSummer, WallTimeSource};
 use crate::view::summed_time::SummedTime;
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<u8> {
             total += finished;
         }
     }
-    let named = printable(&args.output.display().to_string()).into_owned();
+    let named = printable_path(&args.output);
     let size = units::human(total.bytes as f64, "bytes");
     print(&format!(
         "{named}: {}, {} rows, {size}\n",

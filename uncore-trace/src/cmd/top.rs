@@ -11,6 +11,7 @@ use super::record::{millis, seconds};
 use super::select::{SelectArgs, to_nanos};
 use super::trust::TrustArgs;
 use crate::catalog::Catalog;
+use crate::clock::duration_ns;
 use crate::discover::Machine;
 use crate::plan::traffic::plan_traffic;
 use crate::plan::{Plan, plan};
@@ -19,7 +20,7 @@ use crate::schema::fabric;
 use crate::tables::reader::Recording;
 use crate::tables::rollup::RollupSelection;
 use crate::terminal;
-use crate::text::printable;
+use crate::text::printable_path;
 use crate::top::{self, Print, ScreenChoice, ScreenFormat};
 use crate::view::key::GroupBy;
 use crate::view::span::{SelectedTime, TimePoint, wall_range};
@@ -161,9 +162,8 @@ fn play_recording(args: &Args, path: &Path) -> Result<()> {
     let fabric = recording.open_table(&fabric::TABLE)?;
     let span =
         SelectedTime::between_moments(&recording, &fabric, args.from.as_ref(), args.to.as_ref())?;
-    let span = span.with_context(|| {
-        format!("{} has no rows: nothing was recorded", printable(&path.display().to_string()))
-    })?;
+    let span = span
+        .with_context(|| format!("{} has no rows: nothing was recorded", printable_path(path)))?;
     top::play_recording(&recording, span, &top_options(args, grouping, None))
 }
 
@@ -205,9 +205,7 @@ fn top_options(args: &Args, grouping: Option<GroupBy>, notice: Option<String>) -
     let form = if args.json { ScreenFormat::Json } else { ScreenFormat::Text { width } };
     let once = args.once.then(|| match args.after {
         None if args.path.is_some() => ScreenChoice::Last,
-        delay => ScreenChoice::After(
-            i64::try_from(delay.unwrap_or_default().as_nanos()).unwrap_or(i64::MAX),
-        ),
+        delay => ScreenChoice::After(duration_ns(delay.unwrap_or_default())),
     });
     top::TopOptions {
         frame: args.interval,

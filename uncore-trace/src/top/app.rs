@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use super::TopOptions;
 use super::save::Saver;
-use super::{TopOptions, duration_ns};
-use crate::clock::TimeSpan;
+use crate::clock::{TimeSpan, duration_ns};
 use crate::schema::{fabric, runtime};
 use crate::tables::writer::TablePiece;
 use crate::text::escape_json;

@@ -26,6 +26,7 @@ use tokio::sync::oneshot;
 use self::app::App;
 use self::play::Player;
 use self::terminal::Terminal;
+use crate::clock::duration_ns;
 use crate::confine::{self, ThreadNeeds};
 use crate::discover::Machine;
 use crate::plan::Plan;
@@ -192,10 +193,6 @@ pub fn play_recording(
 
 fn join_display(show: std::thread::ScopedJoinHandle<'_, Result<bool>>) -> Result<bool> {
     show.join().unwrap_or_else(|_| Err(anyhow!("the thread that draws ended early")))
-}
-
-fn duration_ns(duration: Duration) -> i64 {
-    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// Where rows come from.

@@ -23,7 +23,7 @@ fn conditions_that_cannot_hold_are_refused_with_the_remedy() {
         window_ns: 1,
         counters: Vec::new(),
         metrics: Vec::new(),
-        links: vec![crate::schema::link::Link {
+        links: vec![Link {
             name: "memory 0".to_owned(),
             kind: "memory".to_owned(),
             subsystem: "mem".to_owned(),

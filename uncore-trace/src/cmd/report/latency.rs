@@ -6,8 +6,7 @@ use super::{Args, build_question, print};
 use crate::catalog::metric::{self, MetricValue};
 use crate::schema::metric::PlannedMetric;
 use crate::tables::reader::Recording;
-use crate::terminal;
-use crate::text::printable;
+use crate::text::printable_path;
 use crate::view::incomplete::Incomplete;
 use crate::view::latency::{self, LinkLatency, latencies};
 use crate::view::links::Links;
@@ -19,17 +18,13 @@ pub(super) fn latency_tables(
     args: &Args,
     style: TextStyle,
 ) -> Result<String> {
-    Ok(latency::text::render_text(
-        &read_latencies(recording, args)?,
-        args.grouping(),
-        args.top,
-        style,
-    ))
+    let latencies = read_latencies(recording, args)?;
+    Ok(latency::text::render_text(&latencies, args.grouping(), args.top, style))
 }
 
 /// Prints only the latencies; exit code 0.
 pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> {
-    let path = printable(&args.path.display().to_string()).into_owned();
+    let path = printable_path(&args.path);
     ensure!(
         args.grouping().has_owner(),
         "--latency has lines for tenants only: leave out --by {}, or choose another --by",
@@ -55,12 +50,7 @@ pub(super) fn print_latencies(recording: &Recording, args: &Args) -> Result<u8> 
         latency::json::write_json_lines(&latencies, args.grouping(), incomplete.is_none())
             .context("cannot write JSON")?
     } else {
-        latency::text::render_text(
-            &latencies,
-            args.grouping(),
-            args.top,
-            TextStyle { ascii: args.ascii, width: terminal::width(args.wide) },
-        )
+        latency::text::render_text(&latencies, args.grouping(), args.top, args.text_style())
     })?;
     Ok(0)
 }

@@ -8,8 +8,7 @@ use super::{Args, print};
 use crate::clock::TimeSpan;
 use crate::schema::fabric;
 use crate::tables::reader::Recording;
-use crate::terminal;
-use crate::text::printable;
+use crate::text::printable_path;
 use crate::view::mark_list;
 use crate::view::marks::{RecordedMark, RecordedMarks};
 use crate::view::render::TextStyle;
@@ -30,7 +29,7 @@ pub(super) fn before_tables(
     let marks = marks_within(args, &recorded, usage.span);
     let mut text = mark_list::draw_marks(&marks, usage.start_ns, MARKS, style);
     if marks.len() > MARKS {
-        let path = printable(&args.path.display().to_string()).into_owned();
+        let path = printable_path(&args.path);
         let hidden_count = marks.len() - MARKS;
         // Writing to a String cannot fail.
         writeln!(text, " and {hidden_count} more: uncore-trace report {path} --marks")
@@ -82,8 +81,7 @@ pub(super) fn print_marks(args: &Args, recording: &Recording) -> Result<u8> {
     } else if marks.is_empty() {
         "there are no marks\n".to_owned()
     } else {
-        let width = terminal::width(args.wide);
-        mark_list::draw_marks(&marks, start_ns, usize::MAX, TextStyle { ascii: args.ascii, width })
+        mark_list::draw_marks(&marks, start_ns, usize::MAX, args.text_style())
     };
     print(&text)?;
     Ok(0)
