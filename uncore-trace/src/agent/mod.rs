@@ -40,7 +40,7 @@ use self::notify::Notify;
 use self::pending_spans::{SpanSaver, kept_directory};
 use self::reload::Reload;
 use self::ring_reserve::RingReserve;
-use self::tap_consumer::TapConsumer;
+use self::tap_consumer::{ConsumerContext, TapConsumer};
 use self::trigger::Condition;
 use self::watchdog::Pulse;
 use crate::config::Config;
@@ -117,20 +117,17 @@ pub fn run(
         .as_ref()
         .map_or(RecordingTarget::Nowhere, |ring| RecordingTarget::Dataset(ring.directory.clone()));
     let runtime = event_loop()?;
-    let wishes =
-        SpanSaver::new(config, parsed_conditions, Arc::clone(&shared), options.control.clone());
-    let mut consumer = TapConsumer::new(
-        config.clone(),
-        (
-            Reload::new(path.to_owned()),
-            Pulse::new(options.control.clone(), options.flush),
-            config.ring.as_ref().map(|ring| RingReserve::new(ring, options.control.clone())),
-        ),
-        wishes,
-        Arc::clone(&shared),
-        asked,
-        Notify::from_environment(),
-    );
+    let control = || options.control.clone();
+    let mut consumer = TapConsumer::new(ConsumerContext {
+        config: config.clone(),
+        reload: Reload::new(path.to_owned()),
+        pulse: Pulse::new(control(), options.flush),
+        room: config.ring.as_ref().map(|ring| RingReserve::new(ring, control())),
+        wishes: SpanSaver::new(config, parsed_conditions, Arc::clone(&shared), control()),
+        shared: Arc::clone(&shared),
+        requests: asked,
+        notify: Notify::from_environment(),
+    });
     // Before the server starts, so that its first answer is a complete page.
     consumer.publish_metrics();
     let needs = consumer_needs(config, path);

@@ -60,21 +60,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Cgroups with rows of their own if there is no roll-up and only metrics are computed.
 const OWNERS: usize = 1000;
 
+/// What the consumer works with, beside the rows.
+#[derive(Debug)]
+pub(super) struct ConsumerContext {
+    pub config: Config,
+    pub reload: Reload,
+    pub pulse: Pulse,
+    /// Free space on the disk of the ring.
+    pub room: Option<RingReserve>,
+    pub wishes: SpanSaver,
+    pub shared: Arc<HttpState>,
+    pub requests: PendingRequests,
+    pub notify: Notify,
+}
+
 /// State of the consumer thread.
 #[derive(Debug)]
 pub(super) struct TapConsumer {
-    config: Config,
-    reload: Reload,
-    pulse: Pulse,
+    context: ConsumerContext,
     summer: RollupSummer,
     hours: Option<Hours>,
     metrics: MetricsPage,
-    shared: Arc<HttpState>,
-    requests: PendingRequests,
-    notify: Notify,
-    wishes: SpanSaver,
-    /// Free space on the disk of the ring.
-    room: Option<RingReserve>,
     /// Losses by cause, for each part that is being recorded.
     lost: BTreeMap<u32, BTreeMap<String, u64>>,
     lost_before: BTreeMap<String, u64>,
@@ -95,26 +101,13 @@ pub(super) struct TapConsumer {
 }
 
 impl TapConsumer {
-    pub(super) fn new(
-        config: Config,
-        (reload, pulse, room): (Reload, Pulse, Option<RingReserve>),
-        wishes: SpanSaver,
-        shared: Arc<HttpState>,
-        asked: PendingRequests,
-        notify: Notify,
-    ) -> Self {
+    pub(super) fn new(context: ConsumerContext) -> Self {
+        let config = &context.config;
         Self {
-            summer: RollupSummer::new(summer_form(&config)),
+            summer: RollupSummer::new(summer_form(config)),
             hours: None,
             metrics: MetricsPage::new(config.metrics.as_ref().map_or(0, |metrics| metrics.owners)),
-            config,
-            reload,
-            pulse,
-            shared,
-            requests: asked,
-            notify,
-            wishes,
-            room,
+            context,
             lost: BTreeMap::new(),
             lost_before: BTreeMap::new(),
             agent_metrics: AgentMetrics::default(),
@@ -139,11 +132,11 @@ impl TapConsumer {
             }
             self.look_around();
         }
-        self.notify.report_stopping();
+        self.context.notify.report_stopping();
         let finished = self.finish_hour();
         // Also if the hour could not be finished: triggers are served, and the last counts are
         // published.
-        self.wishes.save_due_spans(true);
+        self.context.wishes.save_due_spans(true);
         self.publish_metrics();
         finished.map(|()| self.describe_gaps())
     }
@@ -173,9 +166,9 @@ impl TapConsumer {
         match tapped {
             Tapped::Metadata(part_id, pairs) => self.apply_metadata(part_id, &pairs)?,
             Tapped::Rows(part_id, def, rows) if def.name == fabric::TABLE.name => {
-                self.notify.report_ready();
-                self.pulse.note_rows();
-                self.wishes.note_windows(part_id, &rows)?;
+                self.context.notify.report_ready();
+                self.context.pulse.note_rows();
+                self.context.wishes.note_windows(part_id, &rows)?;
             }
             // These have all cgroups, whatever rows `fabric` has.
             Tapped::Rows(part_id, def, rows) if def.name == sums::TABLE.name => {
@@ -190,7 +183,7 @@ impl TapConsumer {
                 }
             }
             Tapped::Rows(_, def, rows) if def.name == readings::TABLE.name => {
-                self.wishes.evaluate_conditions(&rows)?;
+                self.context.wishes.evaluate_conditions(&rows)?;
             }
             Tapped::Rows(_, def, rows) if def.name == canary::TABLE.name => {
                 self.metrics.canary.add_bursts(&rows)?;
@@ -198,8 +191,8 @@ impl TapConsumer {
             Tapped::Rows(..) => {}
             Tapped::End(part_id, is_broken) => {
                 self.summer.end_source(part_id);
-                self.wishes.end_part(part_id, !is_broken);
-                self.lost_parts += usize::from(is_broken && self.config.ring.is_some());
+                self.context.wishes.end_part(part_id, !is_broken);
+                self.lost_parts += usize::from(is_broken && self.context.config.ring.is_some());
                 // The next part reports losses that last; those of this part stay counted.
                 add_lost(&mut self.lost_before, &self.lost.remove(&part_id).unwrap_or_default());
             }
@@ -209,13 +202,15 @@ impl TapConsumer {
 
     fn apply_metadata(&mut self, part_id: u32, pairs: &BTreeMap<String, String>) -> Result<()> {
         let mut pairs = pairs.clone();
-        pairs.entry(metadata::CLUSTER.to_owned()).or_insert_with(|| self.config.cluster.clone());
+        pairs
+            .entry(metadata::CLUSTER.to_owned())
+            .or_insert_with(|| self.context.config.cluster.clone());
         // The plan is the same in all parts.
         if !std::mem::replace(&mut self.has_begun, true) {
             self.summer.read_metadata(&pairs)?;
             self.metrics.canary.read_metadata(&pairs)?;
-            self.wishes.boot_id = RecordingOrigin::from_metadata(&pairs).boot_id;
-            if let Some(rollup) = &self.config.rollup {
+            self.context.wishes.boot_id = RecordingOrigin::from_metadata(&pairs).boot_id;
+            if let Some(rollup) = &self.context.config.rollup {
                 let pairs = rollup::file_metadata(&pairs);
                 self.hours = Some(Hours::open(&rollup.directory, rollup.mode, pairs)?);
             }
@@ -231,13 +226,13 @@ impl TapConsumer {
     /// and counted; recording goes on.
     fn write_window(&mut self, rows: &RollupRows) -> Result<()> {
         // Before rows are written, so that none is lost while old parts of the ring take the space.
-        self.room.iter_mut().for_each(RingReserve::free_reserve);
+        self.context.room.iter_mut().for_each(RingReserve::free_reserve);
         let written = self.hours.as_mut().map(|hours| hours.write(rows.end, &rows.batch));
         if let Some(Err(unwritten)) = written {
             self.count_unwritten(&unwritten);
         }
         self.agent_metrics.last_window_s = Some(rows.end.ts_us as f64 / 1e6);
-        if self.config.metrics.is_some() {
+        if self.context.config.metrics.is_some() {
             self.metrics.canary.close_window(rows.end.mono_ns);
             self.metrics.add_window(&rows.batch)?;
             self.publish_metrics();
@@ -255,13 +250,13 @@ impl TapConsumer {
 
     /// Makes the page of metrics.
     pub(super) fn publish_metrics(&mut self) {
-        let Some(config) = &self.config.metrics else { return };
+        let Some(config) = &self.context.config.metrics else { return };
         let mut lost = self.lost_before.clone();
         self.lost.values().for_each(|lost_in_part| add_lost(&mut lost, lost_in_part));
         self.metrics.set_lost(lost);
         self.agent_metrics.joined = self.summer.joined_shares;
         (self.agent_metrics.kept, self.agent_metrics.refused) =
-            (self.wishes.saved, self.wishes.refused);
+            (self.context.wishes.saved, self.context.wishes.refused);
         self.agent_metrics.cpu_s = own_cpu_ns() as f64 / 1e9;
         self.agent_metrics.resident_bytes =
             resident_bytes().unwrap_or(self.agent_metrics.resident_bytes);
@@ -276,7 +271,7 @@ impl TapConsumer {
                 }
                 let otlp = self.metrics.encode_request(&uname().nodename().to_string_lossy());
                 let pages = Pages { text: page.into(), otlp: otlp.into() };
-                self.shared.replace_pages(pages, self.good_for());
+                self.context.shared.replace_pages(pages, self.good_for());
             }
             Err(error) => log::warn!("cannot make the metrics: {error:#}"),
         }
@@ -284,37 +279,37 @@ impl TapConsumer {
 
     /// How long the page is good: it is made again after each window.
     fn good_for(&self) -> Duration {
-        let window = self.config.rollup.as_ref().map_or(WINDOW, |rollup| rollup.window);
+        let window = self.context.config.rollup.as_ref().map_or(WINDOW, |rollup| rollup.window);
         window.saturating_mul(WINDOWS).saturating_add(SLACK).saturating_add(PATIENCE)
     }
 
     /// Work between batches of rows: watchdog, signals, seals, old files, triggers.
     fn look_around(&mut self) {
-        self.notify.report_alive(&mut self.pulse);
-        if self.requests.reload.swap(false, Ordering::Relaxed) {
-            self.reload.request_reload();
+        self.context.notify.report_alive(&mut self.context.pulse);
+        if self.context.requests.reload.swap(false, Ordering::Relaxed) {
+            self.context.reload.request_reload();
         }
-        if let Some(read) = self.reload.take_config() {
+        if let Some(read) = self.context.reload.take_config() {
             self.apply_reload(read);
         }
-        if self.requests.keep.swap(false, Ordering::Relaxed) {
-            self.wishes.request_save();
+        if self.context.requests.keep.swap(false, Ordering::Relaxed) {
+            self.context.wishes.request_save();
         }
-        self.room.iter_mut().for_each(RingReserve::free_reserve);
+        self.context.room.iter_mut().for_each(RingReserve::free_reserve);
         if self.sealed_at.elapsed() >= SEAL {
             self.sealed_at = Instant::now();
             self.seal_rows();
         }
         if self.figures_read_at.is_none_or(|read_at| read_at.elapsed() >= FIGURES) {
             self.figures_read_at = Some(Instant::now());
-            self.agent_metrics.disks = figures::read_disks(&self.config);
-            self.agent_metrics.unsent = figures::read_unsent(&self.config);
+            self.agent_metrics.disks = figures::read_disks(&self.context.config);
+            self.agent_metrics.unsent = figures::read_unsent(&self.context.config);
         }
         if self.tidied_at.is_none_or(|searched_at| searched_at.elapsed() >= TIDY) {
             self.tidied_at = Some(Instant::now());
             self.tidy_hours();
         }
-        self.wishes.save_due_spans(false);
+        self.context.wishes.save_due_spans(false);
     }
 
     /// Writes the rows summed so far to disk, so that they survive a kill.
@@ -332,7 +327,7 @@ impl TapConsumer {
 
     /// Finishes hours that an error left unfinished, and removes old ones.
     fn tidy_hours(&self) {
-        let Some(rollup) = &self.config.rollup else { return };
+        let Some(rollup) = &self.context.config.rollup else { return };
         match hour_upkeep::repair_hours(&rollup.directory) {
             Ok(files) => files.iter().for_each(|file| {
                 log::info!(
@@ -342,7 +337,7 @@ impl TapConsumer {
             }),
             Err(error) => log::warn!("cannot search for unfinished hours: {error:#}"),
         }
-        let unsent = self.config.upload.as_ref().map(|upload| upload.queue);
+        let unsent = self.context.config.upload.as_ref().map(|upload| upload.queue);
         let trimmed =
             rollup.keep.map(|age| hour_upkeep::trim_hours(&rollup.directory, age, unsent));
         if let Some(Err(error)) = trimmed {
@@ -363,7 +358,7 @@ impl TapConsumer {
     }
 
     fn apply_config(&mut self, new: Config) -> Result<()> {
-        let old = &self.config;
+        let old = &self.context.config;
         let restart_needed =
             |changed_key: &str| format!("{changed_key} has changed: restart the agent for that");
         anyhow::ensure!(new.cluster == old.cluster, restart_needed("cluster"));
@@ -389,8 +384,8 @@ impl TapConsumer {
             self.metrics.set_owners(metrics.owners);
         }
         self.summer.set_form(summer_form(&new));
-        self.wishes.set_kept(new.kept.clone());
-        self.config = new;
+        self.context.wishes.set_kept(new.kept.clone());
+        self.context.config = new;
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ mod token;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -154,30 +155,21 @@ async fn accept_connections(listener: Listener, shared: Arc<HttpState>) -> Resul
         Listener::Tcp(listener, client) => {
             let listener = TcpListener::from_std(listener).context("cannot use the socket")?;
             loop {
-                match listener.accept().await {
-                    Ok((stream, _)) => connections.serve_client(stream, client, &shared).await,
-                    Err(_) => wait_for_files().await,
-                }
+                let accepted = listener.accept().await.map(|(stream, _)| (stream, client));
+                connections.serve_accepted(accepted, &shared).await;
             }
         }
         Listener::Unix(listener) => {
             let listener = UnixListener::from_std(listener).context("cannot use the socket")?;
             loop {
-                match listener.accept().await {
-                    Ok((stream, _)) => {
-                        let uid = stream.peer_cred().ok().map(|peer| peer.uid());
-                        connections.serve_client(stream, HttpClient::Unix(uid), &shared).await;
-                    }
-                    Err(_) => wait_for_files().await,
-                }
+                let accepted = listener.accept().await.map(|(stream, _)| {
+                    let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+                    (stream, HttpClient::Unix(uid))
+                });
+                connections.serve_accepted(accepted, &shared).await;
             }
         }
     }
-}
-
-/// Too many open files: retry when others may have closed some.
-async fn wait_for_files() {
-    sleep(Duration::from_millis(100)).await;
 }
 
 /// The open connections of a socket, oldest first.
@@ -186,10 +178,18 @@ struct OpenConnections(VecDeque<AbortHandle>);
 
 impl OpenConnections {
     /// Answers a client in a task of its own; ends the oldest connection if there are too many.
-    async fn serve_client<S>(&mut self, stream: S, client: HttpClient, shared: &Arc<HttpState>)
-    where
+    async fn serve_accepted<S>(
+        &mut self,
+        accepted: io::Result<(S, HttpClient)>,
+        shared: &Arc<HttpState>,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let Ok((stream, client)) = accepted else {
+            // Too many open files: retry when others may have closed some.
+            sleep(Duration::from_millis(100)).await;
+            return;
+        };
         self.0.retain(|connection| !connection.is_finished());
         if self.0.len() >= MOST
             && let Some(oldest) = self.0.pop_front()

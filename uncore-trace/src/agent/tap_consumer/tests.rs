@@ -24,7 +24,16 @@ fn consumer(root: &Path) -> TapConsumer {
     let notify = Notify::from_environment();
     let pulse = Pulse::new(RecorderControl::default(), Duration::from_secs(2));
     let reload = Reload::new(root.join("agent.toml"));
-    TapConsumer::new(config, (reload, pulse, None), wishes, shared, asked, notify)
+    TapConsumer::new(ConsumerContext {
+        config,
+        reload,
+        pulse,
+        room: None,
+        wishes,
+        shared,
+        requests: asked,
+        notify,
+    })
 }
 
 /// A value of the page of metrics that was written last.
@@ -65,7 +74,7 @@ fn an_hour_that_cannot_be_finished_keeps_nothing_else_from_being_done() {
     // The disk fails: the segment gets no name.
     let left = partial(place.path()).unwrap();
     fs::create_dir(left.join("000001-000001.parquet")).unwrap();
-    consumer.requests.keep.store(true, Ordering::Relaxed);
+    consumer.context.requests.keep.store(true, Ordering::Relaxed);
     consumer.look_around();
     let (sender, tapped) = mpsc::channel();
     drop(sender);
@@ -154,7 +163,7 @@ fn a_configuration_that_is_read_again_writes_no_window_twice() {
     consumer.consume_message(steady(0, 4)).unwrap();
     consumer.consume_message(Tapped::Rows(0, &sums::TABLE, sample_sums(&[4 * S + S / 2]))).unwrap();
     // Within a window, which is neither closed nor begun again.
-    let same = consumer.config.clone();
+    let same = consumer.context.config.clone();
     consumer.apply_reload(Ok(same.clone()));
     consumer.consume_message(steady(5, 7)).unwrap();
     let longer = Config {
