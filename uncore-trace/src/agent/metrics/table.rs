@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use super::agent_metrics::AGENT_METRICS;
 use super::traffic_counts::{OwnerName, OwnerSeries, TrafficCounts};
 use super::{MeteredTraffic, MetricsPage};
 use crate::units::unit_identifier;
@@ -47,40 +48,20 @@ pub(super) struct LabelledValue<'a> {
     pub since_ns: i64,
 }
 
-impl<'a> PageMetric<'a> {
-    /// A metric of the agent itself.
-    pub(super) fn without_series(
-        name: &'static str,
-        help: &'static str,
-        unit: &'static str,
-        metric_type: MetricKind,
-    ) -> Self {
-        Self {
-            name: name.into(),
-            help,
-            unit: unit.into(),
-            metric_type,
-            is_of_window: false,
-            series: Vec::new(),
-        }
-    }
-
-    /// A metric of the agent itself with one value, without labels.
-    pub(super) fn with_value(self, value: f64, since_ns: i64) -> Self {
-        self.with_series(Vec::new(), value, since_ns)
-    }
-
-    /// The same with one more series of the agent, which began at this time.
-    pub(super) fn with_series(
-        mut self,
-        labels: SeriesLabels<'a>,
-        value: f64,
-        since_ns: i64,
-    ) -> Self {
-        self.series.push(LabelledValue { labels, owner: None, value, since_ns });
-        self
-    }
+/// A list of metrics: the kind, name and unit in UCUM of each, its help, and what makes its series.
+macro_rules! list_metrics {
+    ($list:ident: $($kind:ident $name:literal $unit:literal $help:literal = $series:expr;)*) => {
+        &[$($list {
+            name: $name,
+            help: $help,
+            metric_type: MetricKind::$kind,
+            unit: $unit,
+            series: $series,
+        },)*]
+    };
 }
+
+pub(super) use list_metrics;
 
 impl MeteredTraffic {
     fn traffic_labels(&self) -> SeriesLabels<'_> {
@@ -99,13 +80,14 @@ impl MeteredTraffic {
         }
     }
 
-    /// What a metric's name says of the unit, and the unit in UCUM; `None` if the metric, whose
-    /// series of links have this unit, has none of such traffic.
-    fn metric_unit(&self, link_unit: Option<&str>) -> Option<(String, String)> {
-        match (self, link_unit) {
-            (Self::Link { .. }, Some(unit)) => Some((String::new(), unit.to_owned())),
-            (Self::Event { unit, .. }, None) => Some((unit_of(unit).0, ucum_unit(unit))),
-            _ => None,
+    /// What the name of a metric of this unit says of the unit, and the unit in UCUM; `None` if the
+    /// metric has no series of such traffic.
+    fn metric_unit(&self, unit: &str) -> Option<(String, String)> {
+        match self {
+            Self::Link { .. } => (!unit.is_empty()).then(|| (String::new(), unit.to_owned())),
+            Self::Event { unit: own, .. } => {
+                unit.is_empty().then(|| (unit_of(own).0, ucum_unit(own)))
+            }
         }
     }
 }
@@ -153,8 +135,8 @@ struct TrafficMetric {
     name: &'static str,
     help: &'static str,
     metric_type: MetricKind,
-    /// The unit of links in UCUM. `None`: the metric is of events, each of which has its own unit.
-    link_unit: Option<&'static str>,
+    /// The unit of links in UCUM. Empty: the metric is of events, each of which has its own unit.
+    unit: &'static str,
     series: fn(&TrafficCounts) -> Vec<OwnerValue<'_>>,
 }
 
@@ -213,99 +195,43 @@ fn ucum_unit(unit: &str) -> String {
     }
 }
 
-const TRAFFIC_METRICS: [TrafficMetric; 10] = [
-    TrafficMetric {
-        name: "uncore_trace_link_bytes",
-        help: "Bytes transferred over a link",
-        metric_type: MetricKind::Counter,
-        link_unit: Some("By"),
-        series: |counted| whole_value(counted, Some(counted.total)),
-    },
-    TrafficMetric {
-        name: "uncore_trace_link_peak_bytes_per_second",
-        help: "Peak bandwidth of a link",
-        metric_type: MetricKind::Gauge,
-        link_unit: Some("By/s"),
-        series: |counted| whole_value(counted, counted.peak),
-    },
-    TrafficMetric {
-        name: "uncore_trace_unattributed_bytes",
-        help: "Bytes of no known owner that were transferred over a link",
-        metric_type: MetricKind::Counter,
-        link_unit: Some("By"),
-        series: |counted| whole_value(counted, Some(counted.unattributed)),
-    },
-    TrafficMetric {
-        name: "uncore_trace_owner_bytes",
-        help: "Bytes of each owner that were transferred over a link; owner=other: of all owners \
-               without a series of their own",
-        metric_type: MetricKind::Counter,
-        link_unit: Some("By"),
-        series: owner_totals,
-    },
-    TrafficMetric {
-        name: "uncore_trace_owner_confidence_ratio",
-        help: "Part of an owner's bytes that is expected in shares within 10 % of the truth",
-        metric_type: MetricKind::Gauge,
-        link_unit: Some("1"),
-        series: |counted| {
-            owner_values(counted, |series| {
-                let (confident, whole) = series.confident_sum;
-                (whole > 0.0).then(|| confident / whole)
-            })
-        },
-    },
-    TrafficMetric {
-        name: "uncore_trace_owner_low_bytes_per_second",
-        help: "Lower end of the 90 % interval of an owner's rate in the last window",
-        metric_type: MetricKind::Gauge,
-        link_unit: Some("By/s"),
-        series: |counted| owner_values(counted, |series| series.rate_bounds.map(|rate| rate.0)),
-    },
-    TrafficMetric {
-        name: "uncore_trace_owner_high_bytes_per_second",
-        help: "Higher end of the 90 % interval of an owner's rate in the last window",
-        metric_type: MetricKind::Gauge,
-        link_unit: Some("By/s"),
-        series: |counted| owner_values(counted, |series| series.rate_bounds.map(|rate| rate.1)),
-    },
-    TrafficMetric {
-        name: "uncore_trace_event",
-        help: "Counts of an event that belongs to no link",
-        metric_type: MetricKind::Counter,
-        link_unit: None,
-        series: |counted| whole_value(counted, Some(counted.total)),
-    },
-    TrafficMetric {
-        name: "uncore_trace_unattributed_event",
-        help: "Counts of an event that have no known owner",
-        metric_type: MetricKind::Counter,
-        link_unit: None,
-        series: |counted| whole_value(counted, Some(counted.unattributed)),
-    },
-    TrafficMetric {
-        name: "uncore_trace_owner_event",
-        help: "Counts of an event for each owner; owner=other: for all owners without a series of \
-               their own",
-        metric_type: MetricKind::Counter,
-        link_unit: None,
-        series: owner_totals,
-    },
-];
+const TRAFFIC_METRICS: &[TrafficMetric] = list_metrics! { TrafficMetric:
+    Counter "uncore_trace_link_bytes" "By" "Bytes transferred over a link"
+        = |counted| whole_value(counted, Some(counted.total));
+    Gauge "uncore_trace_link_peak_bytes_per_second" "By/s" "Peak bandwidth of a link"
+        = |counted| whole_value(counted, counted.peak);
+    Counter "uncore_trace_unattributed_bytes" "By"
+        "Bytes of no known owner that were transferred over a link"
+        = |counted| whole_value(counted, Some(counted.unattributed));
+    Counter "uncore_trace_owner_bytes" "By"
+        "Bytes of each owner that were transferred over a link; owner=other: of all owners without \
+         a series of their own"
+        = owner_totals;
+    Gauge "uncore_trace_owner_confidence_ratio" "1"
+        "Part of an owner's bytes that is expected in shares within 10 % of the truth"
+        = |counted| owner_values(counted, OwnerSeries::confident_part);
+    Gauge "uncore_trace_owner_low_bytes_per_second" "By/s"
+        "Lower end of the 90 % interval of an owner's rate in the last window"
+        = |counted| owner_values(counted, |series| series.rate_bounds.map(|rate| rate.0));
+    Gauge "uncore_trace_owner_high_bytes_per_second" "By/s"
+        "Higher end of the 90 % interval of an owner's rate in the last window"
+        = |counted| owner_values(counted, |series| series.rate_bounds.map(|rate| rate.1));
+    Counter "uncore_trace_event" "" "Counts of an event that belongs to no link"
+        = |counted| whole_value(counted, Some(counted.total));
+    Counter "uncore_trace_unattributed_event" "" "Counts of an event that have no known owner"
+        = |counted| whole_value(counted, Some(counted.unattributed));
+    Counter "uncore_trace_owner_event" ""
+        "Counts of an event for each owner; owner=other: for all owners without a series of their \
+         own"
+        = owner_totals;
+};
 
 impl MetricsPage {
     /// All metrics.
     pub(super) fn all_metrics(&self) -> Vec<PageMetric<'_>> {
         let mut table = self.traffic_metrics();
         table.extend(self.canary_metric());
-        table.push(self.loss_metric());
-        table.extend(self.agent_metrics.window_gauges());
-        table.extend(self.agent_metrics.disk_gauges());
-        table.extend(self.process_metrics());
-        let (name, help) = ("uncore_trace_build_info", "Version of the agent");
-        let version = vec![("version", env!("CARGO_PKG_VERSION").into())];
-        let build = PageMetric::without_series(name, help, "", MetricKind::Gauge);
-        table.push(build.with_series(version, 1.0, 0));
+        table.extend(AGENT_METRICS.iter().filter_map(|metric| metric.collect_series(self)));
         table
     }
 
@@ -316,7 +242,7 @@ impl MetricsPage {
             // By the unit as names have it.
             let mut by_unit: BTreeMap<String, TrafficOfUnit<'_>> = BTreeMap::new();
             for (traffic, counted) in &self.traffic {
-                if let Some((unit, ucum)) = traffic.metric_unit(metric.link_unit) {
+                if let Some((unit, ucum)) = traffic.metric_unit(metric.unit) {
                     by_unit.entry(unit).or_insert((ucum, Vec::new())).1.push((traffic, counted));
                 }
             }

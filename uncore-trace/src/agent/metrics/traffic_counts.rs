@@ -80,6 +80,14 @@ pub(super) struct OwnerSeries {
     pub rate_bounds: Option<(f64, f64)>,
 }
 
+impl OwnerSeries {
+    /// The part of the value that is expected in confident shares; `None` if nothing is claimed.
+    pub(super) fn confident_part(&self) -> Option<f64> {
+        let (confident, whole) = self.confident_sum;
+        (whole > 0.0).then(|| confident / whole)
+    }
+}
+
 /// An owner without a series.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WaitingOwner {
