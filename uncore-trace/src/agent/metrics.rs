@@ -28,7 +28,7 @@ use crate::clock::{TimeSpan, duration_ns};
 use crate::schema::cgroups::whole_job;
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::loss;
-use crate::schema::owner::{OTHER_TASKS, TASK, UNATTRIBUTED};
+use crate::schema::owner::{DEVICE, OTHER_TASKS, TASK, UNATTRIBUTED};
 
 /// Most directions of links and events with series; further ones are left out and counted.
 pub const NAMES: usize = 1000;
@@ -209,15 +209,13 @@ impl MetricsPage {
                 self.without_series += 1;
                 continue;
             }
+            let text_of_kind =
+                |kind, word| if owner_kind == kind { text(word) } else { String::new() };
             let owner_name = OwnerName {
                 owner: owner_kind.to_owned(),
                 // Interrupts are not told apart: there are many, with few bytes each.
-                device: if owner_kind == crate::schema::owner::DEVICE {
-                    text(comms)
-                } else {
-                    String::new()
-                },
-                cgroup: if owner_kind == TASK { text(cgroups) } else { String::new() },
+                device: text_of_kind(DEVICE, comms),
+                cgroup: text_of_kind(TASK, cgroups),
                 container: text(containers),
                 pod: text(pods),
                 job: jobs.get(row).map(whole_job).unwrap_or_default().to_owned(),

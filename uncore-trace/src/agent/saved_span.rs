@@ -217,17 +217,12 @@ fn trim_kept(kept: &Path, quota: u64, newest: &Path, names: &[String]) -> Result
         (is_gone || current == Some(trigger))
             .then(|| (is_gone, metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path()))
     };
-    let dirs: Vec<(bool, SystemTime, PathBuf)> =
+    let mut dirs: Vec<(bool, SystemTime, PathBuf)> =
         entries.flatten().filter_map(own_recording).collect();
-    for is_gone in [false, true] {
-        let mut dirs: Vec<_> = dirs
-            .iter()
-            .filter(|kept_dir| kept_dir.0 == is_gone)
-            .map(|(_, time, dir)| (time, dir))
-            .collect();
-        dirs.sort();
-        let mut bytes: u64 = dirs.iter().map(|(_, dir)| series::tree_size(dir)).sum();
-        for (_, dir) in dirs.iter().filter(|(_, dir)| dir.as_path() != newest) {
+    dirs.sort();
+    for dirs in dirs.chunk_by(|(is_gone, ..), (is_next_gone, ..)| is_gone == is_next_gone) {
+        let mut bytes: u64 = dirs.iter().map(|(.., dir)| series::tree_size(dir)).sum();
+        for (.., dir) in dirs.iter().filter(|(.., dir)| dir.as_path() != newest) {
             if bytes <= quota {
                 break;
             }

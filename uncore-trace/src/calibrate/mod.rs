@@ -102,7 +102,7 @@ pub fn run(
     let target = RecordingTarget::Pieces(PieceChannel { sender, tables: vec![&fabric::TABLE] });
     let (done, over) = oneshot::channel();
     let stop = AtomicBool::new(false);
-    let (counted, bests, asked) = std::thread::scope(|scope| {
+    let (counted, bests, asked_per_s) = std::thread::scope(|scope| {
         let read = scope.spawn(move || {
             confine::restrict_thread(&ThreadNeeds::default());
             measure_peaks(&pieces, &plan.links)
@@ -110,12 +110,12 @@ pub fn run(
         let (stop, cpus) = (&stop, &cpus);
         let load = scope.spawn(move || {
             confine::restrict_thread(&ThreadNeeds::default());
-            let asked = [StreamKernel::Sum, StreamKernel::Triad]
+            let [sum, triad] = [StreamKernel::Sum, StreamKernel::Triad]
                 .map(|kernel| load_memory(cpus, kernel, options, stop));
             std::thread::sleep(options.late);
             // The receiver is gone if the recorder has ended.
             done.send(()).unwrap_or_default();
-            asked.into_iter().collect::<Result<Vec<f64>>>()
+            Ok([sum?, triad?])
         });
         let counted = runtime.block_on(async {
             let (mut signals, mut workload) = (Signals::install()?, Workload::without_command());
@@ -130,13 +130,12 @@ pub fn run(
                 _ = over => Ok(()),
             }
         });
-        let early = || Err(anyhow!("a thread ended early"));
-        let asked = load.join().unwrap_or_else(|_| early());
+        let asked_per_s = load.join().unwrap_or_else(|_| Err(anyhow!("a thread ended early")));
         let bests = read.join().unwrap_or_else(|_| Err(anyhow!("a thread ended early")));
-        (counted, bests, asked)
+        (counted, bests, asked_per_s)
     });
     counted?;
-    let (bests, asked) = (bests?, asked?);
+    let (bests, asked_per_s) = (bests?, asked_per_s?);
     let detail = format!("best second of reads and of STREAM's triad, {} threads", cpus.len());
     let links: Vec<MeasuredPeak> = plan
         .links
@@ -162,7 +161,6 @@ pub fn run(
         !links.is_empty(),
         "the memory counters counted nothing in a whole second: no result is saved"
     );
-    let asked_per_s = [0, 1].map(|kernel| asked.get(kernel).copied().unwrap_or_default());
     Ok(CalibrationOutcome { links, threads: cpus.len(), asked_per_s })
 }
 

@@ -214,28 +214,28 @@ fn count_machine(args: &Args, machine: &Machine, table: &StatTable<'_>) -> Resul
         log::warn!("-D -1 without --control counts nothing: the counters are never enabled");
     }
     let options = args.stat_options();
+    // Has the meter, so that it is dropped before the wait for the command, which must not be slowed
+    // down by counters that nobody reads.
+    count_and_wait(args, move |output, runtime, workload, signals| {
+        runtime.block_on(run::run(&options, &mut meter, table, output, workload, signals))
+    })
+}
+
+/// Counts with `count`, which starts the command. Returns the exit code. After an error, waits for
+/// the command, but not if the pipe was closed: perf stat ends by SIGPIPE then and leaves the
+/// command running.
+fn count_and_wait(
+    args: &Args,
+    count: impl FnOnce(&mut StatOutput, &Runtime, &mut Workload, &mut Signals) -> Result<u8>,
+) -> Result<u8> {
     let mut output = args.open_output()?;
     let runtime = event_loop()?;
     let (mut workload, mut signals) =
         (Workload::without_command(), args.install_signals(&runtime)?);
-    let counted = run::run(&options, &mut meter, table, &mut output, &mut workload, &mut signals);
-    let counted = runtime.block_on(counted);
-    // Before the wait for the command, which must not be slowed down by counters that nobody reads.
-    drop(meter);
-    exit_after_command(counted, &runtime, &mut workload, &mut signals)
-}
-
-/// The exit code. After an error, waits for the command, but not if the pipe was closed: perf stat
-/// ends by SIGPIPE then and leaves the command running.
-fn exit_after_command(
-    counted: Result<u8>,
-    runtime: &Runtime,
-    workload: &mut Workload,
-    signals: &mut Signals,
-) -> Result<u8> {
-    match counted {
+    match count(&mut output, &runtime, &mut workload, &mut signals) {
         Err(error) if !is_broken_pipe(&error) => {
-            runtime.block_on(command_end::wait_after_failure(error, workload, signals))
+            let waited = command_end::wait_after_failure(error, &mut workload, &mut signals);
+            runtime.block_on(waited)
         }
         counted => counted,
     }
@@ -272,20 +272,9 @@ fn count_by_cgroup(
     drop(counting);
     let general = args.stat_options();
     let options = attributed::AttributedOptions { general, delay, named, unopened, catalog };
-    let mut output = args.open_output()?;
-    let runtime = event_loop()?;
-    let (mut workload, mut signals) =
-        (Workload::without_command(), args.install_signals(&runtime)?);
-    let counted = attributed::run(
-        machine,
-        table,
-        &options,
-        &mut output,
-        &runtime,
-        &mut workload,
-        &mut signals,
-    );
-    exit_after_command(counted, &runtime, &mut workload, &mut signals)
+    count_and_wait(args, |output, runtime, workload, signals| {
+        attributed::run(machine, table, &options, output, runtime, workload, signals)
+    })
 }
 
 /// Leaves only the counters that are read on `cpus`. As perf does, which opens an event on the CPUs
