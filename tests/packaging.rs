@@ -198,13 +198,13 @@ fn exported() -> BTreeMap<String, BTreeSet<String>> {
     for _ in 0..5 {
         metrics.add_window(&rows).unwrap();
     }
-    metrics.set_lost([("ring_full".to_owned(), 1)].into());
-    metrics.set_agent_metrics(AgentMetrics {
+    metrics.lost = [("ring_full".to_owned(), 1)].into();
+    metrics.agent_metrics = AgentMetrics {
         last_window_s: Some(1.0),
         disks: vec![AgentDisk { content: "ring", free_bytes: 1, size_bytes: 2 }],
         unsent: Some(Unsent { files: 1, bytes: 1, oldest_s: Some(1.0) }),
         ..AgentMetrics::default()
-    });
+    };
     let page = metrics.encode_page().unwrap();
     let series = page.lines().filter(|line| !line.starts_with('#'));
     let label = Regex::new(r#"(\w+)=""#).unwrap();

@@ -97,14 +97,17 @@ pub fn add_lost(totals: &mut BTreeMap<String, u64>, lost: &BTreeMap<String, u64>
 /// All counters of the page.
 #[derive(Debug, Clone, Default)]
 pub struct MetricsPage {
-    owners: usize,
+    /// Number of owners of each link with series.
+    pub owners: usize,
     traffic: BTreeMap<MeteredTraffic, TrafficCounts>,
     /// Rows of links and events beyond [`NAMES`].
     left_out: u64,
     /// Shares whose owner had no series, and owners that lost theirs.
     without_series: u64,
-    lost: BTreeMap<String, u64>,
-    agent_metrics: AgentMetrics,
+    /// The losses since the agent began, by cause.
+    pub lost: BTreeMap<String, u64>,
+    /// The metrics of the agent itself.
+    pub agent_metrics: AgentMetrics,
     /// When the counters of the agent began, ns since 1970.
     since_ns: i64,
     /// The last window, on `CLOCK_REALTIME`.
@@ -117,21 +120,6 @@ impl MetricsPage {
     /// No counts yet; `owners` is the number of owners of each link with series.
     pub fn new(owners: usize) -> Self {
         Self { owners, since_ns: now_ns(), ..Self::default() }
-    }
-
-    /// Sets the number of owners of each link with series.
-    pub fn set_owners(&mut self, owners: usize) {
-        self.owners = owners;
-    }
-
-    /// Sets the losses since the agent began, by cause.
-    pub fn set_lost(&mut self, lost: BTreeMap<String, u64>) {
-        self.lost = lost;
-    }
-
-    /// Sets the metrics of the agent itself.
-    pub fn set_agent_metrics(&mut self, figures: AgentMetrics) {
-        self.agent_metrics = figures;
     }
 
     /// Adds the rows of a window of the roll-up.

@@ -27,7 +27,7 @@ pub mod trigger;
 mod watchdog;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
@@ -212,11 +212,9 @@ fn consumer_needs(config: &Config, path: &Path) -> ThreadNeeds {
         config_paths.into_iter().flatten().filter_map(|file| Some(file.parent()?.to_owned())),
     );
     let mut needs = ThreadNeeds { reads, ..ThreadNeeds::default() };
-    let mut writes: Vec<PathBuf> = Vec::new();
-    writes.extend(config.ring.as_ref().map(|ring| ring.directory.clone()));
-    writes.extend(config.rollup.as_ref().map(|rollup| rollup.directory.clone()));
-    writes.extend(config.kept.directory.clone());
-    needs.writes = writes;
+    needs.writes.extend(config.ring.as_ref().map(|ring| ring.directory.clone()));
+    needs.writes.extend(config.rollup.as_ref().map(|rollup| rollup.directory.clone()));
+    needs.writes.extend(config.kept.directory.clone());
     let textfile = config.metrics.as_ref().and_then(|metrics| metrics.textfile.as_deref());
     textfile.map_or(needs.clone(), |file| needs.merged_with(ThreadNeeds::to_write(file)))
 }

@@ -253,14 +253,14 @@ impl TapConsumer {
         let Some(config) = &self.context.config.metrics else { return };
         let mut lost = self.lost_before.clone();
         self.lost.values().for_each(|lost_in_part| add_lost(&mut lost, lost_in_part));
-        self.metrics.set_lost(lost);
+        self.metrics.lost = lost;
         self.agent_metrics.joined = self.summer.joined_shares;
         (self.agent_metrics.kept, self.agent_metrics.refused) =
             (self.context.wishes.saved, self.context.wishes.refused);
         self.agent_metrics.cpu_s = own_cpu_ns() as f64 / 1e9;
         self.agent_metrics.resident_bytes =
             resident_bytes().unwrap_or(self.agent_metrics.resident_bytes);
-        self.metrics.set_agent_metrics(self.agent_metrics.clone());
+        self.metrics.agent_metrics.clone_from(&self.agent_metrics);
         match self.metrics.encode_page() {
             Ok(page) => {
                 if let Some(file) = &config.textfile
@@ -381,7 +381,7 @@ impl TapConsumer {
         let keys = "metrics.listen, metrics.mode, metrics.token-file or metrics.textfile";
         anyhow::ensure!(metrics_access(&new) == metrics_access(old), restart_needed(keys));
         if let Some(metrics) = &new.metrics {
-            self.metrics.set_owners(metrics.owners);
+            self.metrics.owners = metrics.owners;
         }
         self.summer.set_form(summer_form(&new));
         self.context.wishes.set_kept(new.kept.clone());

@@ -6,22 +6,13 @@ use super::aggregate::SummedCounters;
 use super::cgroups::SelectedCgroup;
 use super::row::{CgroupShare, CounterFields, RowValue, StatRow};
 use super::table::StatTable;
-use crate::plan::{Counter, Plan};
+use crate::plan::Counter;
 use crate::view::cgroups::{ALL, ByCgroup, CgroupPart, CounterSums, OTHER, outside_part_names};
-
-/// For each counter of the plan, its id in the recording; `None` for those in `unopened`.
-fn recorded_ids(plan: &Plan, unopened: &BTreeSet<u32>) -> Vec<Option<u32>> {
-    let mut ids = 0..;
-    let recorded_id = |id| if unopened.contains(&id) { None } else { ids.next() };
-    plan.counters.iter().map(|counter| counter.id).map(recorded_id).collect()
-}
 
 /// Sums the shares of cgroups, and makes rows of the sums.
 #[derive(Debug)]
 pub struct CgroupRows<'a> {
     table: &'a StatTable<'a>,
-    /// Counters that could not be opened.
-    unopened: &'a BTreeSet<u32>,
     /// For each counter of the plan, its id in the recording; `None` if it could not be opened.
     recorded: Vec<Option<u32>>,
     /// What is printed for a cgroup, by its path.
@@ -31,11 +22,15 @@ pub struct CgroupRows<'a> {
 }
 
 impl<'a> CgroupRows<'a> {
-    /// No shares yet; lines of `table`, and the cgroups `named`.
-    pub fn new(table: &'a StatTable<'a>, named: &'a [String], unopened: &'a BTreeSet<u32>) -> Self {
-        let recorded = recorded_ids(table.plan, unopened);
+    /// No shares yet; lines of `table`, and the cgroups `named`. The counters in `unopened` are not
+    /// recorded.
+    pub fn new(table: &'a StatTable<'a>, named: &'a [String], unopened: &BTreeSet<u32>) -> Self {
+        let mut ids = 0..;
+        let recorded_id =
+            |counter: &Counter| if unopened.contains(&counter.id) { None } else { ids.next() };
+        let recorded: Vec<_> = table.plan.counters.iter().map(recorded_id).collect();
         let sums = ByCgroup::new(named, recorded.len());
-        Self { table, unopened, recorded, labels: HashMap::new(), sums }
+        Self { table, recorded, labels: HashMap::new(), sums }
     }
 
     /// Prints cgroups as they are called.
@@ -61,7 +56,8 @@ impl<'a> CgroupRows<'a> {
 
     /// Returns the rows, and starts again at 0. `length_ns` is the length of the time.
     pub fn take_rows(&mut self, length_ns: f64) -> Vec<StatRow> {
-        let mut rows = self.event_rows();
+        let lines = self.table.lines.iter();
+        let mut rows: Vec<_> = lines.flat_map(|line| self.line_rows(line)).collect();
         // The time has no parts.
         let everybody = named_share(ALL, CgroupPart::default());
         rows.extend(self.table.time_rows(length_ns.round() as u64, None, Some(&everybody)));
@@ -70,15 +66,10 @@ impl<'a> CgroupRows<'a> {
         rows
     }
 
-    fn event_rows(&self) -> Vec<StatRow> {
-        self.table.lines.iter().flat_map(|line| self.line_rows(line)).collect()
-    }
-
     /// The rows of one line, one for each part.
     fn line_rows(&self, line: &SummedCounters) -> Vec<StatRow> {
-        let opened = line.members.iter().filter(|id| !self.unopened.contains(id));
         let opened_sums: Vec<&CounterSums> =
-            opened.filter_map(|&id| self.counter_sums(id)).collect();
+            line.members.iter().filter_map(|&id| self.counter_sums(id)).collect();
         let sum =
             |time: fn(&CounterSums) -> f64| opened_sums.iter().map(|sums| time(sums)).sum::<f64>();
         let (enabled, running) = (sum(CounterSums::enabled_ns), sum(|sums| sums.running_ns));
@@ -186,6 +177,7 @@ mod tests {
     use crate::catalog::Catalog;
     use crate::catalog::metric::{Across, Input, PlannedMetric};
     use crate::discover::Cpus;
+    use crate::plan::Plan;
     use crate::schema::fabric::{Builder, Row as Fabric};
     use crate::stat::aggregate::Grouping;
     use crate::stat::table::{RowSelection, TimeRows};

@@ -151,7 +151,7 @@ fn fewer_owners_leave_fewer_series_and_what_has_none_is_counted() {
     let page = metrics.encode_page().unwrap();
     let (before, merged) = (other_bytes(&page), joined(&page));
     assert!(is_near(Some(before), 3.0 * 65.0) && is_near(Some(merged), 3.0 * 4.0), "{page}");
-    metrics.set_owners(1);
+    metrics.owners = 1;
     metrics.add_window(&window(&rows)).unwrap();
     let page = metrics.encode_page().unwrap();
     assert!(
@@ -248,7 +248,7 @@ fn a_tenant_has_an_interval_and_a_loss_its_kind() {
     for _ in 0..5 {
         metrics.add_window(&window(&[(Some("l"), "task", Some("/a"), 60.0)])).unwrap();
     }
-    metrics.set_lost([("ring_full".to_owned(), 1), ("late_tick".to_owned(), 7)].into());
+    metrics.lost = [("ring_full".to_owned(), 1), ("late_tick".to_owned(), 7)].into();
     let page = metrics.encode_page().unwrap();
     let owner_metric = |name: &str| value(&page, &format!("uncore_trace_owner_{name}{{link=\"l\""));
     // A window of 10 s.
