@@ -9,7 +9,7 @@ use anyhow::bail;
 use super::heading::{DIVIDE, WRITE};
 use super::output::{self, ModeArg};
 use super::print_written;
-use super::record::{MOST_LAG, millis, seconds};
+use super::record::{check_lag, millis, seconds};
 use super::select::to_nanos;
 use super::witness::percent;
 use crate::attribute::Effort;
@@ -83,10 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<u8> {
     }
     let recording = Recording::open(&args.path)?;
     let target = RecordingTarget::File(args.output.clone());
-    if let Some(lag) = args.lag.filter(|lag| *lag > MOST_LAG) {
-        let show = humantime::format_duration;
-        bail!("--lag {} is too long: choose at most {}", show(lag), show(MOST_LAG));
-    }
+    args.lag.map_or(Ok(()), check_lag)?;
     let overrides = Overrides {
         method: args.method,
         interval_ns: args.interval.map(to_nanos),

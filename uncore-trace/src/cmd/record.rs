@@ -6,7 +6,7 @@ mod ending;
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 pub use self::args::Args;
 use super::command_end;
@@ -38,7 +38,7 @@ pub(super) const FLUSH: Duration = Duration::from_secs(2);
 pub(super) const LAG: Duration = Duration::from_secs(1);
 
 /// Largest --lag: all rows of that time are held in memory.
-pub(super) const MOST_LAG: Duration = Duration::from_secs(10);
+const MOST_LAG: Duration = Duration::from_secs(10);
 
 pub(super) fn millis(text: &str) -> Result<Duration, String> {
     parse_duration(text, Duration::from_millis(1))
@@ -143,6 +143,13 @@ async fn record_and_wait(
     Ok(1)
 }
 
+/// Refuses a lag that needs too much memory.
+pub(super) fn check_lag(lag: Duration) -> Result<()> {
+    let show = humantime::format_duration;
+    ensure!(lag <= MOST_LAG, "--lag {} is too long: choose at most {}", show(lag), show(MOST_LAG));
+    Ok(())
+}
+
 fn recorder_options(
     args: &Args,
     machine: &Machine,
@@ -170,9 +177,7 @@ fn recorder_options(
         );
     }
     let lag = args.lag.unwrap_or(LAG.min(flush / 2));
-    if lag > MOST_LAG {
-        bail!("--lag {} is too long: choose at most {}", show(lag), show(MOST_LAG));
-    }
+    check_lag(lag)?;
     if lag > flush / 2 {
         bail!(
             "--lag {} is too long: choose at most half of --flush ({}), or a longer --flush",

@@ -62,30 +62,28 @@ pub enum Location {
 }
 
 impl Location {
+    /// Its name and the width of its column.
+    const fn name_and_width(&self) -> (&'static str, usize) {
+        match self {
+            Self::Machine => ("", 0),
+            Self::Socket(_) => ("socket", 6),
+            Self::Die(..) => ("die", 7),
+            Self::Cluster(..) => ("cluster", 15),
+            Self::Cache(..) => ("cache", 17),
+            Self::Core(..) => ("core", 13),
+            Self::Node(_) => ("node", 6),
+            Self::Cpu(_) => ("cpu", 6),
+        }
+    }
+
     /// What it is, in perf's word; empty for everywhere.
     pub const fn kind_name(&self) -> &'static str {
-        match self {
-            Self::Machine => "",
-            Self::Socket(_) => "socket",
-            Self::Die(..) => "die",
-            Self::Cluster(..) => "cluster",
-            Self::Cache(..) => "cache",
-            Self::Core(..) => "core",
-            Self::Node(_) => "node",
-            Self::Cpu(_) => "cpu",
-        }
+        self.name_and_width().0
     }
 
     /// The width of its column of text.
     pub const fn column_width(&self) -> usize {
-        match self {
-            Self::Machine => 0,
-            Self::Socket(_) | Self::Node(_) | Self::Cpu(_) => 6,
-            Self::Die(..) => 7,
-            Self::Core(..) => 13,
-            Self::Cluster(..) => 15,
-            Self::Cache(..) => 17,
-        }
+        self.name_and_width().1
     }
 }
 

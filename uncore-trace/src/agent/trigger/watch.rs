@@ -190,13 +190,9 @@ impl ConditionWatch {
                 came_true = came_true.or(self.add_tick_rate(meter, tick, tick_rate, scale));
             }
         }
-        let (earliest_tick, newest_tick) =
-            (ticks.values().first().copied(), ticks.values().last().copied());
-        self.first_tick = self.first_tick.or(earliest_tick);
-        if self
-            .first_tick
-            .zip(newest_tick)
-            .is_some_and(|(first_tick, newest)| newest - first_tick > WAITING as i64)
+        self.first_tick = self.first_tick.or_else(|| ticks.values().first().copied());
+        if let (Some(first_tick), Some(newest_tick)) = (self.first_tick, ticks.values().last())
+            && newest_tick - first_tick > WAITING as i64
         {
             self.unread_warnings().iter().for_each(|line| log::warn!("{line}"));
         }
