@@ -145,10 +145,8 @@ impl Args {
             (self.per_node, LineSplit::Node),
             (self.no_aggr, LineSplit::Cpu),
         ];
-        splits
-            .into_iter()
-            .find(|(is_given, _)| *is_given)
-            .map_or(LineSplit::Machine, |(_, grouping)| grouping)
+        let given = splits.into_iter().find_map(|(is_given, split)| is_given.then_some(split));
+        given.unwrap_or_default()
     }
 
     fn install_signals(&self, runtime: &Runtime) -> Result<Signals> {

@@ -19,14 +19,20 @@ const VALUE: usize = 18;
 
 /// The line above the rows of an interval.
 pub fn interval_heading(rows: &[StatRow]) -> String {
-    let location_text = rows.first().map_or_else(String::new, |row| match row.location {
-        Location::Machine => String::new(),
-        location @ Location::Cpu(_) => {
-            format!("{:<1$} ", location.kind_name(), location.column_width())
-        }
-        location => format!("{:<1$} cpus ", location.kind_name(), location.column_width()),
+    let location_text = rows.first().map_or_else(String::new, |row| {
+        location_columns(row.location, row.location.kind_name(), "cpus")
     });
     format!("#           time {location_text}{:>VALUE$} unit     events\n", "counts")
+}
+
+/// The columns of a location and of its number of counters, which a CPU has not.
+fn location_columns(location: Location, name: &str, count: &str) -> String {
+    let width = location.column_width();
+    match location {
+        Location::Machine => String::new(),
+        Location::Cpu(_) => format!("{name:<width$} "),
+        _ => format!("{name:<width$} {count:>4} "),
+    }
 }
 
 /// One line per row.
@@ -99,15 +105,8 @@ fn write_row(
         RowPeriod::Until(seconds) => write(format_args!("{seconds:>16.9} ")),
         RowPeriod::Summary => write(format_args!("{:>16} ", "summary")),
     }
-    match row.location {
-        Location::Machine => {}
-        location @ Location::Cpu(_) => {
-            write(format_args!("{location:<0$} ", location.column_width()));
-        }
-        location => {
-            write(format_args!("{location:<0$} {1:>4} ", location.column_width(), row.members));
-        }
-    }
+    let (location, members) = (row.location.to_string(), row.members.to_string());
+    write(format_args!("{}", location_columns(row.location, &location, &members)));
     let shared = units.get(&unit_key(row));
     let (number, unit) = number_and_unit(row, shared.map(|(values, _)| values));
     write(format_args!("{number:>VALUE$} {unit:<8} {:<labels$}", printable(&row.label)));
