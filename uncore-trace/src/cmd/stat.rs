@@ -212,8 +212,8 @@ fn count_machine(args: &Args, machine: &Machine, table: &StatTable<'_>) -> Resul
         log::warn!("-D -1 without --control counts nothing: the counters are never enabled");
     }
     let options = args.stat_options();
-    // Has the meter, so that it is dropped before the wait for the command, which must not be slowed
-    // down by counters that nobody reads.
+    // Has the meter, which is dropped before the wait for the command: counters that nobody reads
+    // must not slow the command down.
     count_and_wait(args, move |output, runtime, workload, signals| {
         runtime.block_on(run::run(&options, &mut meter, table, output, workload, signals))
     })

@@ -108,15 +108,15 @@ impl Finding {
 }
 
 /// A check, by the number of its findings.
-enum Check {
+enum DoctorCheck {
     Single(fn(&ExaminedMachine) -> Finding),
     Several(fn(&ExaminedMachine) -> Vec<Finding>),
 }
 
-use Check::{Several, Single};
+use DoctorCheck::{Several, Single};
 
 /// All checks, in the order of the output: the strict requirements first.
-const CHECKS: &[Check] = &[
+const CHECKS: &[DoctorCheck] = &[
     Single(kernel::check),
     Single(btf::check),
     Single(bpf::check),

@@ -8,7 +8,7 @@ use crate::schema::loss;
 type LabelledValues<'a> = Vec<(SeriesLabels<'a>, f64)>;
 
 /// A metric of the agent.
-pub(super) struct AgentMetric {
+pub(super) struct AgentMetricDef {
     name: &'static str,
     help: &'static str,
     metric_type: MetricKind,
@@ -18,10 +18,10 @@ pub(super) struct AgentMetric {
 }
 
 /// Those of the agent itself, after [`MetricsPage::canary_metric`].
-pub(super) const AGENT_METRICS: &[AgentMetric] = list_metrics! { AgentMetric:
+pub(super) const AGENT_METRICS: &[AgentMetricDef] = list_metrics! { AgentMetricDef:
     Counter "uncore_trace_lost" "{loss}"
-        "Losses, by cause as in the table loss; kind=loss: counts or owners are missing, kind=note: \
-         shares are less precise"
+        "Losses, by cause as in the table loss; kind=loss: counts or owners are missing, \
+         kind=note: shares are less precise"
         = |page| Some(page.losses().collect());
     Gauge "uncore_trace_last_window_timestamp_seconds" "s"
         "End of the last window of the roll-up, in seconds since 1970"
@@ -68,7 +68,7 @@ fn unlabelled(value: impl Into<Option<f64>>) -> Option<LabelledValues<'static>> 
     Some(vec![(Vec::new(), value.into()?)])
 }
 
-impl AgentMetric {
+impl AgentMetricDef {
     /// The metric with its series, if there is such a metric now.
     pub(super) fn collect_series<'a>(&self, page: &'a MetricsPage) -> Option<PageMetric<'a>> {
         let since_ns = page.since_ns;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::{ListColumn, View, cell_text, draw_rows};
+use super::{CellColumn, View, cell_text, draw_rows};
 use crate::catalog::group::Group;
 use crate::doctor;
 use crate::plan::pmus::PmuIndex;
@@ -52,7 +52,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let (families, drivers): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.family.is_some());
     let mut text = String::new();
     if !drivers.is_empty() {
-        let columns: [ListColumn<'_, Row>; 2] = [
+        let columns: [CellColumn<'_, Row>; 2] = [
             ("absent", ColumnFit::Wrap, &|row| cell_text(Some(&row.why))),
             ("what to do", ColumnFit::Wrap, &|row| cell_text(row.mend.as_deref())),
         ];
@@ -69,7 +69,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         );
         return text + &wrapped("absent: ", &line, view.width);
     }
-    let columns: [ListColumn<'_, Row>; 3] = [
+    let columns: [CellColumn<'_, Row>; 3] = [
         ("no PMU of family", ColumnFit::Whole, &|row| cell_text(row.family.as_deref())),
         ("group", ColumnFit::Drop(1), &|row| cell_text(row.group.map(Group::name))),
         ("what it is", ColumnFit::Wrap, &|row| cell_text(Some(&row.why))),

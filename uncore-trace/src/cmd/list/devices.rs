@@ -7,7 +7,7 @@ use std::rc::Rc;
 use serde::{Serialize, Serializer};
 
 use super::holders::{FileHolder, HeldFiles, read_assignments};
-use super::{ListColumn, View, cell_text, draw_rows};
+use super::{CellColumn, View, cell_text, draw_rows};
 use crate::discover::nodes::{DeviceDrivers, DeviceNode, DeviceNumber};
 use crate::discover::pci::{PciAddress, PciFunction};
 use crate::plan::device::{counted_with, find_position, select_subset};
@@ -167,7 +167,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let pmus = |row: &Row| counted(row, |counted| counted.pmu.clone());
     let filters = |row: &Row| counted(row, CountingPmu::filter_text);
     let files = |row: &Row| joined(row.files.iter().map(|file| escaped(&file.path)).collect(), " ");
-    let columns: [ListColumn<'_, Row>; 9] = [
+    let columns: [CellColumn<'_, Row>; 9] = [
         ("device", ColumnFit::Wrap, &names),
         ("address", ColumnFit::Whole, &|row| row.address.to_string()),
         ("class", ColumnFit::Drop(1), &|row| row.class.name().to_owned()),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::{ListColumn, View, cell_text, draw_rows};
+use super::{CellColumn, View, cell_text, draw_rows};
 use crate::catalog::source::Cause;
 use crate::discover::name;
 use crate::plan::pmus::PmuIndex;
@@ -86,7 +86,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         row.attr_type.map_or_else(String::new, |type_number| format!("type {type_number}: "))
             + &cell_text(Some(&row.encoding))
     };
-    let columns: [ListColumn<'_, Row>; 7] = [
+    let columns: [CellColumn<'_, Row>; 7] = [
         ("PMU", ColumnFit::Whole, &|row| cell_text(Some(&row.pmu))),
         ("event", ColumnFit::Whole, &|row| cell_text(Some(&row.event))),
         ("unit", ColumnFit::Drop(4), &|row| cell_text(Some(&row.unit))),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::{ListColumn, View, cell_text, draw_rows};
+use super::{CellColumn, View, cell_text, draw_rows};
 use crate::catalog::group::Group;
 use crate::discover::name;
 use crate::plan::pmus::PmuIndex;
@@ -65,7 +65,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         let limit = if view.shows_all { names.len() } else { NAMES };
         if names.is_empty() { cell_text(None) } else { list_few(names, limit) }
     };
-    let columns: [ListColumn<'_, Row>; 4] = [
+    let columns: [CellColumn<'_, Row>; 4] = [
         ("group", ColumnFit::Whole, &|row| row.group.to_owned()),
         ("counters", ColumnFit::Count(1), &|row| row.counters.to_string()),
         ("PMUs", ColumnFit::Wrap, &|row| joined(&row.pmus)),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::{ListColumn, View, cell_text, draw_rows};
+use super::{CellColumn, View, cell_text, draw_rows};
 use crate::plan::measure::ResolvedMetric;
 use crate::plan::pmus::PmuIndex;
 use crate::plan::resolve::Resolver;
@@ -109,7 +109,7 @@ impl Row {
 /// The metrics of PMUs that are here as a table, then the number of the others, or with `--all`
 /// these too.
 pub(super) fn render(rows: &[Row], view: View) -> String {
-    let columns: [ListColumn<'_, Row>; 6] = [
+    let columns: [CellColumn<'_, Row>; 6] = [
         ("metric", ColumnFit::Whole, &|row| cell_text(Some(&row.name))),
         ("unit", ColumnFit::Drop(3), &|row| cell_text(Some(&row.unit))),
         ("family", ColumnFit::Drop(4), &|row| cell_text(Some(&row.family))),

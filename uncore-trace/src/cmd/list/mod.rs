@@ -245,12 +245,12 @@ impl List {
 }
 
 /// A column of a table: its head, how it is fitted, and the cell of a row.
-type ListColumn<'a, R> = (&'static str, ColumnFit, &'a dyn Fn(&R) -> String);
+type CellColumn<'a, R> = (&'static str, ColumnFit, &'a dyn Fn(&R) -> String);
 
 /// The rows as a table.
 fn draw_rows<'r, R: 'r>(
     rows: impl IntoIterator<Item = &'r R>,
-    columns: &[ListColumn<'_, R>],
+    columns: &[CellColumn<'_, R>],
     view: View,
 ) -> String {
     let mut table = TextTable::new(columns.iter().map(|(head, fit, _)| (*head, *fit)));

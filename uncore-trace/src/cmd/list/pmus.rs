@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 
-use super::{ListColumn, View, cell_text, draw_rows};
+use super::{CellColumn, View, cell_text, draw_rows};
 use crate::catalog::group::Group;
 use crate::catalog::scope::PmuScope;
 use crate::discover::{CpuList, Pmu};
@@ -64,7 +64,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         Some(cpus) if cpus.is_empty() => "(offline)".to_owned(),
         Some(cpus) => cpus.to_string(),
     };
-    let columns: [ListColumn<'_, Row>; 8] = [
+    let columns: [CellColumn<'_, Row>; 8] = [
         ("PMU", ColumnFit::Whole, &|row| cell_text(Some(&row.name))),
         ("type", ColumnFit::Count(1), &|row| cell_text(attr_type(row).as_deref())),
         ("cpumask", ColumnFit::Drop(5), &cpumask),
