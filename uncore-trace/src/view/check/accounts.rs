@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::{CheckOutcome, FaultTally};
+use super::{CheckOutcome, FaultTally, find_fault};
 use crate::schema::accounts::{AccountSource, TABLE, Unit};
 use crate::schema::columns::{bits_column, i32_column, i64_column, nullable_value, word_column};
 use crate::tables::reader::Recording;
@@ -17,12 +17,9 @@ type CheckedAccount = ([String; 5], Option<i32>, Option<u64>);
 /// Verifies the rows; `None` if the recording has none.
 pub(super) fn verify_account_rows(recording: &Recording) -> Option<CheckOutcome> {
     let mut last_values = BTreeMap::new();
-    let scan = || {
-        FaultTally::scan_table(recording, &TABLE, &TABLE.column_names(), |batch, number, tally| {
-            examine_batch(batch, number, &mut last_values, tally)
-        })
-    };
-    FaultTally::table_outcome(recording, &TABLE, scan, "rows of accounts")
+    FaultTally::rows_outcome(recording, &TABLE, &TABLE.column_names(), |batch, number, tally| {
+        examine_batch(batch, number, &mut last_values, tally)
+    })
 }
 
 fn examine_batch(
@@ -31,35 +28,30 @@ fn examine_batch(
     last_values: &mut BTreeMap<CheckedAccount, (i64, Option<u64>)>,
     tally: &mut FaultTally,
 ) -> Result<()> {
-    let names = ["bdf", "source", "name", "direction", "unit"];
-    let names: Vec<_> = names.iter().map(|name| word_column(batch, name)).collect::<Result<_>>()?;
+    let words = |name| word_column(batch, name);
+    let names =
+        [words("bdf")?, words("source")?, words("name")?, words("direction")?, words("unit")?];
     let (pid, client) = (i32_column(batch, "pid")?, bits_column(batch, "client")?);
     let (read, value) = (i64_column(batch, "read_ns")?, bits_column(batch, "value")?);
     for row in 0..batch.num_rows() {
-        let mut key_words =
-            names.iter().map(|column| column.get(row).unwrap_or_default().to_owned());
-        let key = std::array::from_fn(|_| key_words.next().unwrap_or_default());
+        let key = names.map(|column| column.get(row).unwrap_or_default().to_owned());
         let [_, source, name, _, unit] = &key;
         let (source, unit) = (AccountSource::from_name(source), Unit::from_name(unit));
         let name = name.clone();
         let (time_ns, value) = (read.value(row), value.get(row));
         let key = (key, nullable_value(pid, row), client.get(row));
         let previous = last_values.insert(key, (time_ns, value));
+        let is_less =
+            || previous?.1.zip(value).map(|(previous_value, value)| value < previous_value);
         tally.examine_item(|| {
-            let wrong = if source.is_none() || unit.is_none() {
-                "has an unknown source or unit"
-            } else if previous.is_some_and(|(previous_ns, _)| time_ns < previous_ns) {
-                "was read before the row above it"
-            } else if unit.is_some_and(Unit::is_sum)
-                && previous
-                    .and_then(|reading| reading.1)
-                    .zip(value)
-                    .is_some_and(|(previous_value, current_value)| current_value < previous_value)
-            {
-                "is less than before"
-            } else {
-                return None;
-            };
+            let wrong = find_fault([
+                (source.is_none() || unit.is_none(), "has an unknown source or unit"),
+                (
+                    previous.is_some_and(|(previous_ns, _)| time_ns < previous_ns),
+                    "was read before the row above it",
+                ),
+                (unit.is_some_and(Unit::is_sum) && is_less() == Some(true), "is less than before"),
+            ])?;
             Some(format!("row {} of {name:?} {wrong}", number + row as u64))
         });
     }

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::holders::is_within;
-use super::{CheckOutcome, FaultTally};
+use super::holders::{ends_early, is_within};
+use super::{CheckOutcome, FaultTally, find_fault};
 use crate::schema::assignments::TABLE;
 use crate::schema::columns::{i64_column, nullable_value, word_column};
 use crate::tables::reader::Recording;
@@ -19,12 +19,9 @@ const KEY: [&str; 6] = ["pod", "container", "resource", "device", "claim", "cdi"
 pub(super) fn verify_assignment_rows(recording: &Recording) -> Option<CheckOutcome> {
     let mut ends: HashMap<[Option<String>; 8], i64> = HashMap::new();
     let wanted = [&KEY[..], &["bdf", "port", "begin_ns", "end_ns"]].concat();
-    let scan = || {
-        FaultTally::scan_table(recording, &TABLE, &wanted, |batch, number, tally| {
-            examine_batch(batch, number, &mut ends, tally)
-        })
-    };
-    FaultTally::table_outcome(recording, &TABLE, scan, "rows of assignments")
+    FaultTally::rows_outcome(recording, &TABLE, &wanted, |batch, number, tally| {
+        examine_batch(batch, number, &mut ends, tally)
+    })
 }
 
 fn examine_batch(
@@ -43,15 +40,16 @@ fn examine_batch(
         // Rows come in the order of their ends.
         let previous_end_ns = ends.insert(assignment, to_ns.unwrap_or(i64::MAX));
         tally.examine_item(|| {
-            let wrong = if from_ns.zip(to_ns).is_some_and(|(from_ns, to_ns)| to_ns < from_ns) {
-                "ends before it begins"
-            } else if previous_end_ns.is_some_and(|previous_ns| is_within(from_ns, previous_ns)) {
-                "begins while the device is assigned to the container"
-            } else if bdf.get(row).is_some() != port.get(row).is_some() {
-                "has a function without a root port, or a root port without a function"
-            } else {
-                return None;
-            };
+            let is_again = previous_end_ns.is_some_and(|end_ns| is_within(from_ns, end_ns));
+            let is_half_placed = bdf.get(row).is_some() != port.get(row).is_some();
+            let wrong = find_fault([
+                (ends_early(from_ns, to_ns), "ends before it begins"),
+                (is_again, "begins while the device is assigned to the container"),
+                (
+                    is_half_placed,
+                    "has a function without a root port, or a root port without a function",
+                ),
+            ])?;
             Some(format!("row {} {wrong}", number + row as u64))
         });
     }

@@ -9,16 +9,10 @@ use serde::de::DeserializeOwned;
 
 use super::super::losses;
 use super::CheckOutcome;
+use crate::clock::Snapshot;
 use crate::schema::loss::Losses;
 use crate::schema::metadata;
 use crate::tables::reader::Recording;
-
-/// The monotonic and the wall clock at one moment.
-#[derive(Debug, Clone, Copy, Deserialize)]
-pub(super) struct ClockPair {
-    pub(super) mono_ns: i64,
-    pub(super) wall_ns: i64,
-}
 
 /// Time of one CPU by kind of owner, ns.
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -40,7 +34,7 @@ pub(super) struct RecordedCpuTime {
 /// The metadata; each field holds its value or the reason why it is missing.
 #[derive(Debug)]
 pub(in crate::view) struct MetadataFacts {
-    pub(super) clocks: Result<Vec<ClockPair>, String>,
+    pub(super) clocks: Result<Vec<Snapshot>, String>,
     pub(super) cpu_time: Result<Vec<RecordedCpuTime>, String>,
     pub(in crate::view) loss: Result<BTreeMap<String, i64>, String>,
     /// Begin of the first loss of each cause, `CLOCK_MONOTONIC`, ns; empty if not known.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use arrow::array::RecordBatch;
 
-use super::{CheckOutcome, FaultTally};
+use super::{CheckOutcome, FaultTally, find_fault};
 use crate::schema::columns::{i32_column, i64_column, nullable_value, word_column};
 use crate::schema::holders::{LEARNT, START, TABLE};
 use crate::tables::reader::Recording;
@@ -18,12 +18,14 @@ type OpenFileKey = (i32, i32, i32, i32);
 pub(super) fn verify_holder_rows(recording: &Recording) -> Option<CheckOutcome> {
     let mut ends: BTreeMap<OpenFileKey, i64> = BTreeMap::new();
     let wanted = ["pid", "is_block", "major", "minor", "begin_ns", "end_ns", "learnt"];
-    let scan = || {
-        FaultTally::scan_table(recording, &TABLE, &wanted, |batch, number, tally| {
-            examine_batch(batch, number, &mut ends, tally)
-        })
-    };
-    FaultTally::table_outcome(recording, &TABLE, scan, "rows of holders")
+    FaultTally::rows_outcome(recording, &TABLE, &wanted, |batch, number, tally| {
+        examine_batch(batch, number, &mut ends, tally)
+    })
+}
+
+/// Whether a row ends before it begins.
+pub(super) fn ends_early(begin_ns: Option<i64>, end_ns: Option<i64>) -> bool {
+    begin_ns.zip(end_ns).is_some_and(|(begin_ns, end_ns)| end_ns < begin_ns)
 }
 
 /// Whether a row begins before the previous one ended. Parts of a recording that was rotated meet
@@ -49,17 +51,13 @@ fn examine_batch(
         let previous_end_ns = ends.insert(key, to_ns.unwrap_or(i64::MAX));
         let how = learnt.get(row).unwrap_or("(null)");
         tally.examine_item(|| {
-            let wrong = if from_ns.zip(to_ns).is_some_and(|(from_ns, to_ns)| to_ns < from_ns) {
-                "ends before it begins"
-            } else if previous_end_ns.is_some_and(|previous_ns| is_within(from_ns, previous_ns)) {
-                "begins while the process holds the device"
-            } else if !LEARNT.contains(&how) {
-                "was learnt in no known way"
-            } else if how == START && from_ns.is_some() {
-                "has a begin, but was open at the start"
-            } else {
-                return None;
-            };
+            let is_again = previous_end_ns.is_some_and(|end_ns| is_within(from_ns, end_ns));
+            let wrong = find_fault([
+                (ends_early(from_ns, to_ns), "ends before it begins"),
+                (is_again, "begins while the process holds the device"),
+                (!LEARNT.contains(&how), "was learnt in no known way"),
+                (how == START && from_ns.is_some(), "has a begin, but was open at the start"),
+            ])?;
             Some(format!("row {} of process {} {wrong}", number + row as u64, key.0))
         });
     }

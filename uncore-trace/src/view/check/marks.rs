@@ -5,7 +5,7 @@ use anyhow::Result;
 
 use super::super::marks::{RecordedMark, RecordedMarks};
 use super::facts::MetadataFacts;
-use super::{CheckOutcome, FaultTally};
+use super::{CheckOutcome, FaultTally, find_fault};
 use crate::schema::marks::{ListedMarks, MarkKind, TEXT_BYTES};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
@@ -41,17 +41,14 @@ pub(super) fn verify_marks(recording: &Recording, facts: &MetadataFacts) -> Opti
 
 /// The fault of a mark of a recording from `begin` to `end`, if any.
 fn mark_fault(mark: &RecordedMark, begin_ns: i64, end_ns: i64) -> Option<&'static str> {
-    if mark.text.is_empty() || mark.text.len() > TEXT_BYTES {
-        Some("has no name, or one that is too long")
-    } else if mark.kind == MarkKind::Instant && mark.end_ns.is_some() {
-        Some("has an end")
-    } else if mark.end_ns.is_some_and(|end| end < mark.begin_ns) {
-        Some("ends before it begins")
-    } else if mark.begin_ns < begin_ns || mark.end_ns.unwrap_or(mark.begin_ns) > end_ns {
-        Some("is not within the recording")
-    } else {
-        None
-    }
+    let is_named = (1..=TEXT_BYTES).contains(&mark.text.len());
+    let last_ns = mark.end_ns.unwrap_or(mark.begin_ns);
+    find_fault([
+        (!is_named, "has no name, or one that is too long"),
+        (mark.kind == MarkKind::Instant && mark.end_ns.is_some(), "has an end"),
+        (last_ns < mark.begin_ns, "ends before it begins"),
+        (mark.begin_ns < begin_ns || last_ns > end_ns, "is not within the recording"),
+    ])
 }
 
 /// The difference between the metadata and the table, if any.

@@ -102,6 +102,17 @@ impl FaultTally {
         (!is_empty).then(|| Self::scan_outcome(scanned, items))
     }
 
+    /// The outcome for the rows of a table that not every recording has: see [`Self::scan_table`].
+    fn rows_outcome(
+        recording: &Recording,
+        table: &'static TableDef,
+        columns: &[&str],
+        examine: impl FnMut(&RecordBatch, u64, &mut Self) -> Result<()>,
+    ) -> Option<CheckOutcome> {
+        let scan = || Self::scan_table(recording, table, columns, examine);
+        Self::table_outcome(recording, table, scan, &format!("rows of {}", table.name))
+    }
+
     /// Examines all rows of a table, a batch at a time; `examine` gets the number of rows before
     /// the batch.
     fn scan_table(
@@ -118,6 +129,11 @@ impl FaultTally {
         }
         Ok(tally)
     }
+}
+
+/// The text of the first fault that is there.
+fn find_fault<const N: usize>(faults: [(bool, &'static str); N]) -> Option<&'static str> {
+    faults.into_iter().find_map(|(is_there, fault)| is_there.then_some(fault))
 }
 
 /// Verifies every invariant.

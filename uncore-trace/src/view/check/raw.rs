@@ -8,14 +8,14 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use arrow::array::RecordBatch;
 
-use super::window::{self, CheckedCounter, CheckedWindow, WindowCollector};
+use super::window::{CheckedCounter, CheckedWindow, WindowReader};
 use super::{CheckOutcome, FaultTally};
 use crate::schema::columns::{self, word_column};
-use crate::schema::{counters, fabric, metadata, readings};
-use crate::tables::reader::{Ahead, Recording};
+use crate::schema::{counters, metadata, readings};
+use crate::tables::reader::Recording;
 
 /// Relative error of the sums.
 const RELATIVE: f64 = 1e-9;
@@ -61,15 +61,7 @@ struct ReadingSums {
 
 fn compare_windows(recording: &Recording) -> Result<FaultTally> {
     let (mut tracks, ids) = load_counters(recording)?;
-    let mut fabric = FabricReader {
-        scan: recording
-            .open_table(&fabric::TABLE)?
-            .scan_columns(&window::COLUMNS)?
-            .decode_ahead()?,
-        windows: WindowCollector::default(),
-        done: false,
-        newest: i64::MIN,
-    };
+    let mut fabric = WindowReader::open(recording)?;
     let mut tally = FaultTally::default();
     let mut newest = i64::MIN;
     let readings = recording.open_table(&readings::TABLE)?;
@@ -79,9 +71,10 @@ fn compare_windows(recording: &Recording) -> Result<FaultTally> {
     let wanted = ["tick", "counter", "value", "enabled", "running", "trigger"];
     for batch in readings.scan_columns(&wanted)? {
         for (counter, mono_ns, reading) in decode_readings(&batch?, tick_ns)? {
-            while tracks.get(&counter).is_some_and(|track| track.windows.is_empty()) && !fabric.done
+            while !fabric.is_over
+                && tracks.get(&counter).is_some_and(|track| track.windows.is_empty())
             {
-                fabric.read_batch(&mut tracks, &ids)?;
+                read_windows(&mut fabric, &mut tracks, &ids)?;
             }
             if let Some(track) = tracks.get_mut(&counter) {
                 track.add_reading(mono_ns, reading, &mut tally);
@@ -155,44 +148,22 @@ fn load_counters(recording: &Recording) -> Result<TracksAndIds> {
     Ok((tracks, ids))
 }
 
-/// The windows of `fabric`, read on demand.
-struct FabricReader {
-    scan: Ahead,
-    windows: WindowCollector,
-    done: bool,
-    newest: i64,
-}
-
-impl FabricReader {
-    fn read_batch(
-        &mut self,
-        tracks: &mut HashMap<i32, CounterTrack>,
-        ids: &HashMap<CheckedCounter, i32>,
-    ) -> Result<()> {
-        let mut unknown = None;
-        let mut newest = self.newest;
-        let mut pass_window = |windows: &WindowCollector, window: &CheckedWindow| {
-            let track =
-                ids.get(&windows.counter_name(window.counter)).and_then(|id| tracks.get_mut(id));
-            newest = newest.max(window.end_ns);
-            match track {
-                Some(track) => track.windows.push_back(*window),
-                None => unknown = Some(windows.describe_window(window)),
-            }
-        };
-        if let Some(batch) = self.scan.next().transpose()? {
-            self.windows.add_batch(&batch, &mut pass_window)?;
-        } else {
-            self.windows.finish(&mut pass_window);
-            self.done = true;
+/// Gives each counter its windows in the next batch.
+fn read_windows(
+    fabric: &mut WindowReader,
+    tracks: &mut HashMap<i32, CounterTrack>,
+    ids: &HashMap<CheckedCounter, i32>,
+) -> Result<()> {
+    let mut unknown = None;
+    fabric.read_batch(|windows, window| {
+        let id = ids.get(&windows.counter_name(window.counter));
+        match id.and_then(|id| tracks.get_mut(id)) {
+            Some(track) => track.windows.push_back(*window),
+            None => unknown = Some(windows.describe_window(window)),
         }
-        self.newest = newest;
-        match unknown {
-            Some(name) => Err(anyhow::anyhow!("{name}: no such counter in counters")),
-            None => Ok(()),
-        }
-        .context("cannot match readings to windows")
-    }
+    })?;
+    let error = unknown.map(|name| anyhow!("{name}: no such counter in counters"));
+    error.map_or(Ok(()), Err).context("cannot match readings to windows")
 }
 
 impl CounterTrack {
@@ -202,7 +173,7 @@ impl CounterTrack {
         if reading.is_some() {
             self.last_reading = reading;
         }
-        self.close_before(mono_ns, tally);
+        self.close_through(mono_ns.saturating_sub(1), tally);
         let Some(window) = self.windows.front() else { return };
         if mono_ns <= window.begin_ns {
             return;
@@ -218,13 +189,7 @@ impl CounterTrack {
         }
     }
 
-    /// Closes the windows that end before this reading and have no reading at their own end.
-    fn close_before(&mut self, mono_ns: i64, tally: &mut FaultTally) {
-        while self.windows.front().is_some_and(|window| window.end_ns < mono_ns) {
-            self.sum.broken = true;
-            self.close_window(tally);
-        }
-    }
+    /// Closes the windows that end at or before this time and have no reading at their own end.
 
     fn close_through(&mut self, mono_ns: i64, tally: &mut FaultTally) {
         while self.windows.front().is_some_and(|window| window.end_ns <= mono_ns) {

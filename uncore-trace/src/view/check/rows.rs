@@ -7,9 +7,10 @@
 use anyhow::{Result, bail};
 use arrow::array::{Array as _, Float64Array, Int64Array, RecordBatch, TimestampMicrosecondArray};
 
-use super::facts::{ClockPair, MetadataFacts};
+use super::facts::MetadataFacts;
 use super::window::{CheckedWindow, WindowCollector};
 use super::{CheckOutcome, FaultTally};
+use crate::clock::Snapshot;
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::owner::{IDLE, IRQ, KINDS, OTHER_TASKS, SOFTIRQ, TASK, UNATTRIBUTED};
 use crate::schema::{TableDef, fabric};
@@ -261,7 +262,7 @@ impl Pass {
         &mut self,
         batch: &RecordBatch,
         first_row: u64,
-        clocks: &[ClockPair],
+        clocks: &[Snapshot],
     ) -> Result<()> {
         let offsets = clocks.iter().map(|clock| clock.wall_ns.saturating_sub(clock.mono_ns));
         let (Some(low), Some(high)) = (offsets.clone().min(), offsets.max()) else { return Ok(()) };

@@ -7,10 +7,10 @@ use anyhow::Result;
 
 use super::facts::MetadataFacts;
 use super::rows::conservation_fault;
-use super::window::{self, CheckedCounter, CheckedWindow, WindowCollector};
+use super::window::{self, CheckedCounter, CheckedWindow, WindowCollector, WindowReader};
 use super::{CheckOutcome, FaultTally};
-use crate::schema::{fabric, sums};
-use crate::tables::reader::{Ahead, Recording};
+use crate::schema::sums;
+use crate::tables::reader::Recording;
 
 /// Relative error of a sum of totals.
 const RELATIVE: f64 = 1e-9;
@@ -27,20 +27,15 @@ pub(super) fn verify_sum_rows(
 
 /// The windows of `fabric` that no second has had yet, by counter.
 struct UnsummedWindows {
-    scan: Ahead,
-    collector: WindowCollector,
-    is_over: bool,
+    reader: WindowReader,
     /// The end of the last window of any counter so far, `CLOCK_MONOTONIC`, ns.
     last_end_ns: i64,
     windows: HashMap<CheckedCounter, VecDeque<CheckedWindow>>,
 }
 
 fn compare_seconds(recording: &Recording, is_repaired: bool) -> Result<FaultTally> {
-    let fabric = recording.open_table(&fabric::TABLE)?;
     let mut unsummed = UnsummedWindows {
-        scan: fabric.scan_columns(&window::COLUMNS)?.decode_ahead()?,
-        collector: WindowCollector::default(),
-        is_over: false,
+        reader: WindowReader::open(recording)?,
         last_end_ns: i64::MIN,
         windows: HashMap::new(),
     };
@@ -71,7 +66,9 @@ impl UnsummedWindows {
         let last_ns = |windows: &HashMap<CheckedCounter, VecDeque<CheckedWindow>>| {
             windows.get(&counter).and_then(|windows| windows.back()).map(|window| window.end_ns)
         };
-        while !self.is_over && last_ns(&self.windows).is_none_or(|end_ns| end_ns < second.end_ns) {
+        while !self.reader.is_over
+            && last_ns(&self.windows).is_none_or(|end_ns| end_ns < second.end_ns)
+        {
             self.read_batch()?;
         }
         let mut total = 0.0;
@@ -86,18 +83,11 @@ impl UnsummedWindows {
     }
 
     fn read_batch(&mut self) -> Result<()> {
-        let Self { windows, last_end_ns, .. } = self;
-        let mut keep_window = |collector: &WindowCollector, window: &CheckedWindow| {
+        let Self { reader, windows, last_end_ns } = self;
+        reader.read_batch(|collector, window| {
             *last_end_ns = window.end_ns.max(*last_end_ns);
             windows.entry(collector.counter_name(window.counter)).or_default().push_back(*window);
-        };
-        if let Some(batch) = self.scan.next().transpose()? {
-            self.collector.add_batch(&batch, &mut keep_window)
-        } else {
-            self.collector.finish(&mut keep_window);
-            self.is_over = true;
-            Ok(())
-        }
+        })
     }
 }
 

@@ -10,6 +10,8 @@ use arrow::array::{Float32Array, Float64Array, Int32Array, Int64Array, RecordBat
 use foldhash::fast::RandomState;
 
 use crate::schema::columns::{self, BitsColumn, WordColumn, nullable_value};
+use crate::schema::fabric;
+use crate::tables::reader::{Ahead, Recording};
 
 /// The columns that describe a window.
 pub(super) const COLUMNS: [&str; 12] = [
@@ -31,7 +33,7 @@ pub(super) const COLUMNS: [&str; 12] = [
 pub(super) type CheckedCounter = (i32, Option<i32>);
 
 /// One window of one counter.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct CheckedWindow {
     /// Index into [`WindowCollector::names`].
     pub(super) counter: usize,
@@ -42,8 +44,7 @@ pub(super) struct CheckedWindow {
     /// Sum of the owners' values, and sum of their magnitudes, without rows that have no value.
     pub(super) sum: f64,
     pub(super) size: f64,
-    /// Whether a row had no value.
-    pub(super) missing: bool,
+
     /// Whether the rows disagree in a column that must be equal.
     pub(super) torn: bool,
     /// Whether rows of a cgroup have different confidences of its sum.
@@ -63,6 +64,34 @@ pub(super) struct WindowCollector {
     open: Vec<Option<CheckedWindow>>,
     /// For each counter, the cgroups of the open window.
     cgroups: Vec<CgroupConfidences>,
+}
+
+/// The windows of `fabric`, read on demand.
+pub(super) struct WindowReader {
+    scan: Ahead,
+    collector: WindowCollector,
+    /// Whether all windows were passed on.
+    pub(super) is_over: bool,
+}
+
+impl WindowReader {
+    pub(super) fn open(recording: &Recording) -> Result<Self> {
+        let scan = recording.open_table(&fabric::TABLE)?.scan_columns(&COLUMNS)?.decode_ahead()?;
+        Ok(Self { scan, collector: WindowCollector::default(), is_over: false })
+    }
+
+    /// Reads a batch; passes windows that are then complete to `done`.
+    pub(super) fn read_batch(
+        &mut self,
+        done: impl FnMut(&WindowCollector, &CheckedWindow),
+    ) -> Result<()> {
+        if let Some(batch) = self.scan.next().transpose()? {
+            return self.collector.add_batch(&batch, done);
+        }
+        self.collector.finish(done);
+        self.is_over = true;
+        Ok(())
+    }
 }
 
 struct WindowColumns<'a> {
@@ -171,11 +200,7 @@ impl CheckedWindow {
             end_ns,
             total: nullable_value(columns.total, row),
             running: columns.running.value(row),
-            sum: 0.0,
-            size: 0.0,
-            missing: false,
-            torn: false,
-            is_split: false,
+            ..CheckedWindow::default()
         }
     }
 
@@ -185,13 +210,9 @@ impl CheckedWindow {
         row: usize,
         cgroups: &mut CgroupConfidences,
     ) {
-        match nullable_value(columns.value, row) {
-            Some(value) => {
-                self.sum += value;
-                self.size += value.abs();
-            }
-            None => self.missing = true,
-        }
+        let value = nullable_value(columns.value, row).unwrap_or(0.0);
+        self.sum += value;
+        self.size += value.abs();
         let is_equal = self.end_ns.saturating_sub(columns.window_ns.value(row)) == self.begin_ns
             && nullable_value(columns.total, row).map(f64::to_bits) == self.total.map(f64::to_bits)
             && columns.running.value(row).to_bits() == self.running.to_bits();
