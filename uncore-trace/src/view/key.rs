@@ -18,9 +18,10 @@ use crate::schema::owner;
 use crate::tables::reader::Recording;
 
 /// Grouping of the lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum GroupBy {
     /// One line for each cgroup.
+    #[default]
     Cgroup,
     /// One line for each container.
     Container,
@@ -58,20 +59,31 @@ impl GroupBy {
         GroupBy::Owner,
     ];
 
+    /// The name of the grouping in the output, the column with the names of its lines, and the
+    /// columns that it needs beside those of all groupings.
+    const fn definition(self) -> (&'static str, Option<&'static str>, &'static [&'static str]) {
+        const WHOLE: &[&str] = &["cgroup", "cgroup_confidence"];
+        match self {
+            GroupBy::Cgroup => {
+                ("cgroup", Some("cgroup"), &["cgroup_id", "cgroup", "cgroup_confidence"])
+            }
+            GroupBy::Container => {
+                ("container", Some("container"), &["container", "cgroup", "cgroup_confidence"])
+            }
+            GroupBy::Pod => ("pod", Some("pod"), &["pod", "cgroup", "cgroup_confidence"]),
+            GroupBy::Job => ("job", Some("job"), &["job", "cgroup", "cgroup_confidence"]),
+            GroupBy::Pid => ("pid", Some("comm"), &["pid", "processes"]),
+            GroupBy::Comm => ("comm", Some("comm"), &["processes"]),
+            GroupBy::Pmu => ("pmu", Some("pmu"), &["pmu"]),
+            GroupBy::Port => ("port", Some("pmu"), &["pmu"]),
+            GroupBy::Device => ("device", Some("comm"), WHOLE),
+            GroupBy::Owner => ("owner", None, WHOLE),
+        }
+    }
+
     /// The name of the grouping in the output.
     pub fn name(self) -> &'static str {
-        match self {
-            GroupBy::Cgroup => "cgroup",
-            GroupBy::Container => "container",
-            GroupBy::Pod => "pod",
-            GroupBy::Job => "job",
-            GroupBy::Pid => "pid",
-            GroupBy::Comm => "comm",
-            GroupBy::Pmu => "pmu",
-            GroupBy::Port => "port",
-            GroupBy::Device => "device",
-            GroupBy::Owner => "owner",
-        }
+        self.definition().0
     }
 
     /// That a recording has what lines are grouped by.
@@ -98,16 +110,7 @@ impl GroupBy {
 
     /// The columns of `fabric` that are read; others are not decoded.
     pub fn wanted_columns(self, recording: &Recording) -> Vec<&'static str> {
-        let grouping_columns: &[&str] = match self {
-            GroupBy::Cgroup => &["cgroup_id", "cgroup", "cgroup_confidence"],
-            GroupBy::Container => &["container", "cgroup", "cgroup_confidence"],
-            GroupBy::Pod => &["pod", "cgroup", "cgroup_confidence"],
-            GroupBy::Job => &["job", "cgroup", "cgroup_confidence"],
-            GroupBy::Device | GroupBy::Owner => &["cgroup", "cgroup_confidence"],
-            GroupBy::Pid => &["pid", "processes"],
-            GroupBy::Pmu | GroupBy::Port => &["pmu"],
-            GroupBy::Comm => &["processes"],
-        };
+        let (_, _, grouping_columns) = self.definition();
         let divided: &[&str] = if self.has_owner() { &DIVIDED } else { &[] };
         let rolled_up: &[&str] = match (recording.is_rollup(), self.has_owner()) {
             (true, true) => &["known_ns", "low", "high"],
@@ -195,30 +198,27 @@ pub struct IntervalColumns<'a> {
 
 impl<'a> IntervalColumns<'a> {
     fn new(batch: &'a RecordBatch, grouping: GroupBy) -> Result<Self> {
-        let has_column = |name| batch.column_by_name(name).is_some();
         Ok(Self {
             socket: columns::typed_column(batch, "socket")?,
             total: columns::f64_column(batch, "total")?,
             comm: columns::word_column(batch, "comm")?,
-            cgroup: grouping
-                .has_whole_cgroups()
-                .then(|| {
-                    Ok::<_, anyhow::Error>((
-                        columns::word_column(batch, "cgroup")?,
-                        columns::f32_column(batch, "cgroup_confidence")?,
-                    ))
-                })
-                .transpose()?,
-            interval: has_column("low")
-                .then(|| {
-                    Ok::<_, anyhow::Error>((
-                        columns::f64_column(batch, "low")?,
-                        columns::f64_column(batch, "high")?,
-                    ))
-                })
-                .transpose()?,
+            cgroup: column_if(grouping.has_whole_cgroups(), || {
+                let confidences = columns::f32_column(batch, "cgroup_confidence")?;
+                Ok((columns::word_column(batch, "cgroup")?, confidences))
+            })?,
+            interval: column_if(batch.column_by_name("low").is_some(), || {
+                Ok((columns::f64_column(batch, "low")?, columns::f64_column(batch, "high")?))
+            })?,
         })
     }
+}
+
+/// A column, or several, that not every batch has or needs.
+pub(super) fn column_if<T>(
+    is_wanted: bool,
+    find_column: impl FnOnce() -> Result<T>,
+) -> Result<Option<T>> {
+    is_wanted.then(find_column).transpose()
 }
 
 /// Number of `other_tasks` in [`QuickKey`].
@@ -237,15 +237,9 @@ impl<'a> FabricColumns<'a> {
         let ReportQuestion {
             grouping: grouped_by, links, cgroup_depth: depth, ref selected, ..
         } = *question;
-        let name = match grouped_by {
-            GroupBy::Cgroup => Some("cgroup"),
-            GroupBy::Container => Some("container"),
-            GroupBy::Pod => Some("pod"),
-            GroupBy::Job => Some("job"),
-            GroupBy::Pid | GroupBy::Comm | GroupBy::Device => Some("comm"),
-            GroupBy::Pmu | GroupBy::Port => Some("pmu"),
-            GroupBy::Owner => None,
-        };
+        let (_, name, _) = grouped_by.definition();
+        let has_owner = grouped_by.has_owner();
+        let divides_cgroups = !grouped_by.has_whole_cgroups();
         Ok(FabricColumns {
             rows: batch.num_rows(),
             mono_ns: columns::i64_column(batch, "mono_ns")?,
@@ -255,32 +249,19 @@ impl<'a> FabricColumns<'a> {
             method: columns::word_column(batch, "method")?,
             confidence: columns::f32_column(batch, "confidence")?,
             counter: columns::i32_column(batch, "counter")?,
-            known_ns: (batch.column_by_name("known_ns").is_some())
-                .then(|| columns::i64_column(batch, "known_ns"))
-                .transpose()?,
+            known_ns: known_times(batch)?,
             links,
-            for_intervals: grouped_by
-                .has_owner()
-                .then(|| IntervalColumns::new(batch, grouped_by))
-                .transpose()?,
+            for_intervals: column_if(has_owner, || IntervalColumns::new(batch, grouped_by))?,
             event: columns::word_column(batch, "event")?,
             filter: columns::word_column(batch, "filter")?,
             unit: columns::word_column(batch, "unit")?,
-            owner: grouped_by
-                .has_owner()
-                .then(|| columns::word_column(batch, "owner"))
-                .transpose()?,
+            owner: column_if(has_owner, || columns::word_column(batch, "owner"))?,
             name: name.map(|name| columns::word_column(batch, name)).transpose()?,
-            pid: (grouped_by == GroupBy::Pid)
-                .then(|| columns::i32_column(batch, "pid"))
-                .transpose()?,
-            processes: [GroupBy::Pid, GroupBy::Comm]
-                .contains(&grouped_by)
-                .then(|| columns::i32_column(batch, "processes"))
-                .transpose()?,
-            cgroup_id: (grouped_by == GroupBy::Cgroup)
-                .then(|| columns::bits_column(batch, "cgroup_id"))
-                .transpose()?,
+            pid: column_if(grouped_by == GroupBy::Pid, || columns::i32_column(batch, "pid"))?,
+            processes: column_if(divides_cgroups, || columns::i32_column(batch, "processes"))?,
+            cgroup_id: column_if(grouped_by == GroupBy::Cgroup, || {
+                columns::bits_column(batch, "cgroup_id")
+            })?,
             selected: selected.select_rows(batch)?,
             grouping: grouped_by,
             cgroup_depth: depth,
@@ -495,6 +476,12 @@ impl<'a> FabricColumns<'a> {
         });
         (event, owner_number, name, number, cause, self.method.dictionary_key(row))
     }
+}
+
+/// Known time of each row; `None` in `fabric`, where all of a window is known or nothing.
+pub(super) fn known_times(batch: &RecordBatch) -> Result<Option<&Int64Array>> {
+    let has_known_times = batch.column_by_name("known_ns").is_some();
+    column_if(has_known_times, || columns::i64_column(batch, "known_ns"))
 }
 
 /// The name of the cause of error in a line of whole cgroups: the cgroup, or the owner if it has

@@ -3,9 +3,10 @@
 use std::collections::{BTreeSet, HashSet};
 
 use anyhow::{Context as _, Result, ensure};
-use arrow::array::{Array as _, RecordBatch, StringArray};
+use arrow::array::{Array as _, RecordBatch};
 use globset::{Glob, GlobMatcher};
 
+use super::key::column_if;
 use super::links::Links;
 use crate::schema::cgroups::is_within;
 use crate::schema::columns::{WordColumn, word_column};
@@ -51,25 +52,17 @@ impl ReportSelection {
     fn add_events(&mut self, recording: &Recording, events: &[String]) -> Result<()> {
         let links = Links::from_recording(recording)?;
         let mut known_names = names_recorded(recording, "event")?;
-        let directions = links.links.iter().enumerate().flat_map(|(link_index, link)| {
-            link.counters
-                .iter()
-                .map(move |link_counter| (link_index, link_counter.counter, link_counter.direction))
-        });
-        let link_counters: Vec<(String, u32)> = directions
-            .map(|(link_number, counter_id, direction)| {
-                (links.direction_label(link_number, direction), counter_id)
-            })
-            .collect();
+        let mut link_counters: Vec<(String, u32)> = Vec::new();
+        for (link_index, link) in links.links.iter().enumerate() {
+            link_counters.extend(link.counters.iter().map(|link_counter| {
+                (links.direction_label(link_index, link_counter.direction), link_counter.counter)
+            }));
+        }
         known_names.extend(link_counters.iter().map(|(name, _)| name.clone()));
         for pattern in events {
-            let glob = Glob::new(pattern).with_context(|| {
-                format!(
-                    "--event {pattern:?} is not a \
-                                                            pattern"
-                )
-            })?;
-            let glob = glob.compile_matcher();
+            let glob = Glob::new(pattern)
+                .with_context(|| format!("--event {pattern:?} is not a pattern"))?
+                .compile_matcher();
             let is_wanted = |name: &str| glob.is_match(name);
             ensure!(
                 known_names.iter().any(|name| is_wanted(name)),
@@ -109,25 +102,18 @@ impl ReportSelection {
     ///
     /// A column is missing.
     pub(super) fn select_rows<'a>(&'a self, batch: &'a RecordBatch) -> Result<SelectedBatch<'a>> {
-        let are_selected = |names: &StringArray, is: &dyn Fn(&str) -> bool| -> Vec<bool> {
-            names.iter().map(|name| name.is_some_and(is)).collect()
-        };
         let is_event = |name: &str| self.events.iter().any(|glob| glob.is_match(name));
         let is_inside =
             |path: &str| self.cgroups.iter().any(|selected_path| is_within(path, selected_path));
-        let selected_names = |name: &str, is: &dyn Fn(&str) -> bool| {
-            let column = word_column(batch, name)?;
-            Ok::<_, anyhow::Error>((column, are_selected(column.dictionary_values(), is)))
+        let selected_names = |column: &str, is_selected: &dyn Fn(&str) -> bool| {
+            let column = word_column(batch, column)?;
+            let names = column.dictionary_values().iter();
+            Ok((column, names.map(|name| name.is_some_and(is_selected)).collect()))
         };
         Ok(SelectedBatch {
             counters: &self.counters,
-            events: (!self.events.is_empty())
-                .then(|| selected_names("event", &is_event))
-                .transpose()?,
-            cgroups: self
-                .has_cgroups()
-                .then(|| selected_names("cgroup", &is_inside))
-                .transpose()?,
+            events: column_if(!self.events.is_empty(), || selected_names("event", &is_event))?,
+            cgroups: column_if(self.has_cgroups(), || selected_names("cgroup", &is_inside))?,
         })
     }
 }

@@ -58,60 +58,38 @@ pub(super) enum ReportColumnKind {
 impl ReportColumnKind {
     /// The name of the column in the list of hidden columns.
     pub(super) const fn column_word(self) -> &'static str {
-        match self {
-            Self::Owner => "owner",
-            Self::Name => "name",
-            Self::Value => "value",
-            Self::Interval => "90 % interval",
-            Self::Average => "average",
-            Self::Peak => "peak",
-            Self::Share => "share",
-            Self::Confidence => "confidence",
-            Self::Method => "method",
-            Self::Running => "running",
-            Self::Missing => "missing",
-            Self::From => "from",
-            Self::To => "to",
-            Self::Time => "time line",
-            Self::Before => "before",
-            Self::After => "after",
-            Self::Difference => "difference",
-            Self::Ratio => "ratio",
-            Self::Change => "change",
-            Self::Windows => "windows",
-            Self::Own => "own rate",
-            Self::Others => "others' rate",
-        }
+        self.word_and_fit(false).0
     }
 
-    /// How the column gives way. `noted`: it shows something unusual, such as missing values or
-    /// multiplexed counters.
-    const fn width_rule(self, noted: bool) -> table::ColumnFit {
+    /// The name of the column in the list of hidden columns, and how it gives way. `noted`: it
+    /// shows something unusual, such as missing values or multiplexed counters.
+    const fn word_and_fit(self, noted: bool) -> (&'static str, table::ColumnFit) {
         use table::ColumnFit::{Count, Drop, Number, Shorten, Whole};
         match self {
-            Self::Name => Shorten,
-            Self::Change => Whole,
-            Self::Value
-            | Self::Share
-            | Self::Confidence
-            | Self::Before
-            | Self::After
-            | Self::Difference => Number,
-            // Values are too small if rows are missing.
-            Self::Missing if noted => Count(11),
+            Self::Owner => ("owner", Drop(2)),
+            Self::Name => ("name", Shorten),
+            Self::Value => ("value", Number),
             // Bills need it.
-            Self::Interval => Count(10),
-            Self::Time => Drop(9),
-            Self::Running if noted => Count(8),
-            Self::Average | Self::Ratio => Count(7),
-            Self::Peak | Self::Windows => Count(6),
-            Self::Method => Drop(5),
-            Self::Own => Count(5),
-            Self::From | Self::Others => Count(4),
-            Self::To => Count(3),
-            Self::Owner => Drop(2),
-            Self::Running => Count(1),
-            Self::Missing => Count(0),
+            Self::Interval => ("90 % interval", Count(10)),
+            Self::Average => ("average", Count(7)),
+            Self::Peak => ("peak", Count(6)),
+            Self::Share => ("share", Number),
+            Self::Confidence => ("confidence", Number),
+            Self::Method => ("method", Drop(5)),
+            Self::Running => ("running", Count(if noted { 8 } else { 1 })),
+            // Values are too small if rows are missing.
+            Self::Missing => ("missing", Count(if noted { 11 } else { 0 })),
+            Self::From => ("from", Count(4)),
+            Self::To => ("to", Count(3)),
+            Self::Time => ("time line", Drop(9)),
+            Self::Before => ("before", Number),
+            Self::After => ("after", Number),
+            Self::Difference => ("difference", Number),
+            Self::Ratio => ("ratio", Count(7)),
+            Self::Change => ("change", Whole),
+            Self::Windows => ("windows", Count(6)),
+            Self::Own => ("own rate", Count(5)),
+            Self::Others => ("others' rate", Count(4)),
         }
     }
 }
@@ -134,7 +112,7 @@ impl TableColumn {
     fn to_drawable(&self, units: bool) -> table::TextColumn {
         let Self { column_kind: kind, head, unit, cells, noted } = self;
         let head = if units { format!("{head}\n{unit}") } else { head.clone() };
-        table::TextColumn { head, fit: kind.width_rule(*noted), cells: cells.clone() }
+        table::TextColumn { head, fit: kind.word_and_fit(*noted).1, cells: cells.clone() }
     }
 }
 

@@ -31,7 +31,7 @@ impl PageData<'_> {
     pub(super) fn write_json(self, json: &mut Json<'_>) -> io::Result<()> {
         json.write_key("time")?.write_object(|json| self.write_time(json))?;
         json.write_key("tenants")?.write_list(&self.survey.tenants, |json, tenant| {
-            json.write_value(&(&tenant.name, tenant.kind.json_name()))
+            json.write_value(&(&tenant.name, tenant.kind))
         })?;
         json.write_key("links")?.write_list(
             self.links.links.iter().enumerate(),

@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
+use serde::Serialize;
 
 use super::super::key::GroupBy;
 use super::super::links::Links;
@@ -17,7 +18,8 @@ use crate::tables::reader::Recording;
 use crate::text::printable;
 
 /// How an area is drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum AreaKind {
     /// A tenant: in colour.
     Tenant,
@@ -25,17 +27,6 @@ pub(super) enum AreaKind {
     Others,
     /// No tenant: the kernel, or an unknown owner.
     Nobody,
-}
-
-impl AreaKind {
-    /// Name of the kind in the data of the page.
-    pub(super) const fn json_name(self) -> &'static str {
-        match self {
-            Self::Tenant => "tenant",
-            Self::Others => "others",
-            Self::Nobody => "nobody",
-        }
-    }
 }
 
 /// The owner of areas in all plots.

@@ -36,7 +36,7 @@ use arrow::array::{Int16Array, RecordBatch, TimestampMicrosecondArray};
 use self::grid::{RollupGrid, RowPortion};
 use self::window::OpenWindow;
 use super::interval::UncertainShare;
-use super::key::cause_name;
+use super::key::{cause_name, known_times};
 use super::links::{Links, limit};
 use super::sums::Window;
 use crate::clock::{RollupTime, Snapshot, TimeSpan};
@@ -69,7 +69,7 @@ pub(super) struct RollupCounter {
 }
 
 /// The owner of a line: kind, number, name if it is no task, cgroup, container, pod, job.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct RollupOwner {
     owner_kind: String,
     number: Option<i32>,
@@ -83,9 +83,7 @@ pub(super) struct RollupOwner {
 impl RollupOwner {
     /// An owner with only a kind.
     fn with_kind(owner_kind: &str) -> Self {
-        let (number, comm, cgroup) = (None, None, None);
-        let owner_kind = owner_kind.to_owned();
-        Self { owner_kind, number, comm, cgroup, container: None, pod: None, job: None }
+        Self { owner_kind: owner_kind.to_owned(), ..Self::default() }
     }
 }
 
@@ -240,10 +238,7 @@ impl RollupSummer {
         let running = columns::f32_column(batch, "running")?;
         let confidences = columns::f32_column(batch, "confidence")?;
         let cgroup_confidences = columns::f32_column(batch, "cgroup_confidence")?;
-        // Of a window of `fabric`, all is known or nothing.
-        let has_known_times = batch.column_by_name("known_ns").is_some();
-        let known_times = has_known_times.then(|| columns::i64_column(batch, "known_ns"));
-        let known_times = known_times.transpose()?;
+        let known_times = known_times(batch)?;
         let mut known: HashMap<LineKeys, (usize, usize)> = HashMap::new();
         let (mut portions, mut spread) = (Vec::new(), None);
         for row in 0..batch.num_rows() {
