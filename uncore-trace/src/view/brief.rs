@@ -7,7 +7,6 @@ use anyhow::Result;
 
 use super::answer::{RankedEvent, line_name, rank_events, share_text};
 use super::canary;
-use super::key::GroupBy;
 use super::links::Links;
 use super::report_sums::{ReportEvent, ReportQuestion};
 use super::span::TimePoint;
@@ -53,9 +52,8 @@ fn brief_of_rows(recording: &Recording, width: usize, max_rows: i64) -> Result<V
     );
     let is_whole = last_part.is_none();
     let links = Links::from_recording(recording)?;
-    let mut question =
-        ReportQuestion { is_chosen: false, ..ReportQuestion::grouped_by(GroupBy::Cgroup) };
-    question.links = (!links.links.is_empty()).then_some(&links);
+    let wanted_links = (!links.links.is_empty()).then_some(&links);
+    let mut question = ReportQuestion { links: wanted_links, ..ReportQuestion::default() };
     let mut time = String::new();
     if let Some((ns, from)) = last_part {
         time = format!(" in the last {}", units::human(ns, "ns"));

@@ -9,7 +9,7 @@ use super::sums::TimeSteps;
 pub const STEPS: usize = 32;
 
 /// Maps times to steps.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Scale {
     begin_ns: i64,
     /// Length of a step, ns.

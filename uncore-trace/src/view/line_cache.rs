@@ -16,7 +16,7 @@ use super::key::{FabricColumns, QuickKey};
 const MAX_LINES: usize = 1 << 16;
 
 /// A value for each line.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LineCache<T> {
     /// In the order of first appearance. The rows of one owner are consecutive, counter by counter,
     /// so the line of a row is mostly the one after that of the previous row, which needs no hash.
@@ -31,15 +31,6 @@ pub(super) struct LineCache<T> {
 }
 
 impl<T: Copy> LineCache<T> {
-    pub(super) fn new() -> Self {
-        Self {
-            lines: Vec::new(),
-            index_of_line: HashMap::default(),
-            next_index: 0,
-            dictionaries: Vec::new(),
-        }
-    }
-
     /// Begins a batch: forgets all lines if the dictionaries have changed. Returns whether it did.
     pub(super) fn begin_batch(&mut self, columns: &FabricColumns<'_>) -> bool {
         let batch_dictionaries = columns.key_dictionaries();
@@ -87,7 +78,7 @@ mod tests {
     #[test]
     fn each_line_is_computed_once_in_any_order() {
         let line = |number: i32| -> QuickKey { ([0, 0, number], 0, 0, 0, (0, None), 0) };
-        let mut known = LineCache::new();
+        let mut known = LineCache::default();
         let mut computed = Vec::new();
         for number in [1, 2, 3, 1, 2, 3, 3, 1, 4, 2, 4, 1] {
             let value = known.get(line(number), || {

@@ -32,7 +32,7 @@ use crate::tables::reader::{OpenTable, Recording};
 mod from_sums;
 
 /// What is asked of the table `fabric`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ReportQuestion<'a> {
     /// Grouping of lines.
     pub grouping: GroupBy,
@@ -53,15 +53,7 @@ pub struct ReportQuestion<'a> {
 impl ReportQuestion<'_> {
     /// All events of a recording, grouped by `grouping`.
     pub fn grouped_by(grouping: GroupBy) -> Self {
-        Self {
-            grouping,
-            is_chosen: true,
-            links: None,
-            begin: None,
-            end: None,
-            cgroup_depth: None,
-            selected: ReportSelection::default(),
-        }
+        Self { grouping, is_chosen: true, ..Self::default() }
     }
 
     /// The columns of `fabric` that are read; others are not decoded.
@@ -75,7 +67,7 @@ impl ReportQuestion<'_> {
 }
 
 /// Sums of the rows of `fabric`, by event and line.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReportSums {
     /// Grouping of lines.
     pub grouping: GroupBy,
@@ -92,7 +84,7 @@ pub struct ReportSums {
 }
 
 /// An event over all its PMU instances, or one direction of a link.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReportEvent {
     /// Name, with the filter in brackets if there is one; for a link with the direction.
     pub name: String,
@@ -133,7 +125,7 @@ impl ReportEvent {
 }
 
 /// One line: an owner, a tenant, a PMU.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReportLine {
     /// Name of the line, as recorded: not escaped.
     pub key: String,
@@ -201,22 +193,23 @@ fn sum_in_threads(
     let (grouping, is_chosen) = (question.grouping, question.is_chosen);
     let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
     let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
-        let (span, step_ns, events) = (TimeSpan::default(), 0.0, Vec::new());
-        return Ok(ReportSums { grouping, is_chosen, start_ns: 0, span, step_ns, events });
+        return Ok(ReportSums { grouping, is_chosen, ..ReportSums::default() });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
     let columns = question.columns_to_read(recording);
     let sum_rows = |table: &OpenTable, columns: &[&str], ends: RangeInclusive<i64>| {
         let rows = table.scan_within(columns, "mono_ns", ends.clone())?;
         let events_by_thread = parallel::sum_in_threads(rows, threads, |batches, number| {
-            let mut sums = EventSummer::new(grouping, scale, ends.clone(), (number, threads));
-            let mut known = LineCache::new();
+            let thread_and_count = (number, threads);
+            let mut sums =
+                EventSummer { thread_and_count, grouping, scale, ..EventSummer::default() };
+            let mut known = LineCache::default();
             for batch in batches {
                 let columns = FabricColumns::new(&batch, question)?;
                 if known.begin_batch(&columns) {
                     sums.counters.clear();
                 }
-                sums.add_batch(&columns, &mut known);
+                sums.add_batch(&columns, &ends, &mut known);
             }
             Ok(sums.finish_events())
         })?;
@@ -251,6 +244,7 @@ struct CounterCache {
 
 /// The sums of some of the events. Nothing of an event depends on another one, so threads that sum
 /// different events have the results of one that sums all.
+#[derive(Default)]
 struct EventSummer {
     /// Number of this thread, and the number of threads.
     thread_and_count: (usize, usize),
@@ -260,51 +254,30 @@ struct EventSummer {
     counters: Vec<CounterCache>,
     grouping: GroupBy,
     scale: Scale,
-    wanted: RangeInclusive<i64>,
     events: Vec<ReportEvent>,
     index: HashMap<(String, String), usize>,
     lines: HashMap<(usize, String, String), usize>,
     /// Lines with rows in the current moment.
     touched: Vec<(usize, usize)>,
-    end_ns: i64,
+    /// End of the windows of the current moment; `None` before the first row.
+    end_ns: Option<i64>,
 }
 
 impl EventSummer {
-    fn new(
-        grouping: GroupBy,
-        scale: Scale,
-        wanted: RangeInclusive<i64>,
-        thread_and_count: (usize, usize),
-    ) -> Self {
-        Self {
-            thread_and_count,
-            event_numbers: HashMap::new(),
-            counters: Vec::new(),
-            grouping,
-            scale,
-            wanted,
-            events: Vec::new(),
-            index: HashMap::new(),
-            lines: HashMap::new(),
-            touched: Vec::new(),
-            end_ns: i64::MIN,
-        }
-    }
-
     fn add_batch(
         &mut self,
         columns: &FabricColumns<'_>,
+        wanted: &RangeInclusive<i64>,
         known: &mut LineCache<(usize, usize, usize)>,
     ) {
         let mut window_place = (TimeSpan::default(), StepRange::default(), None);
         for row in 0..columns.rows {
             let window = columns.row_window(row);
-            if !self.wanted.contains(&window.end_ns) || !columns.is_wanted(row) {
+            if !wanted.contains(&window.end_ns) || !columns.is_wanted(row) {
                 continue;
             }
-            if window.end_ns != self.end_ns {
+            if self.end_ns.replace(window.end_ns) != Some(window.end_ns) {
                 self.end_moment();
-                self.end_ns = window.end_ns;
             }
             let span = TimeSpan::new(window.begin_ns, window.end_ns);
             if window_place.0 != span {
@@ -406,40 +379,16 @@ impl EventSummer {
         let name = columns.traffic_label(row);
         let unit = columns.row_unit(row).to_owned();
         let event = *self.index.entry((name.clone(), unit.clone())).or_insert_with(|| {
-            self.events.push(ReportEvent {
-                name,
-                link: columns.row_link(row),
-                unit,
-                grouping,
-                dominant: None,
-                time: CountedTime::default(),
-                counters: BTreeMap::new(),
-                total: 0.0,
-                highest: None,
-                unattributed: 0.0,
-                lines: Vec::new(),
-                rate: MomentRate::Absent,
-            });
+            let link = columns.row_link(row);
+            self.events.push(ReportEvent { name, link, unit, grouping, ..ReportEvent::default() });
             self.events.len() - 1
         });
         let owner = columns.row_owner(row).to_owned();
         let key = columns.line_key(row);
         let lines = &mut self.events[event].lines;
         let line = *self.lines.entry((event, owner.clone(), key.clone())).or_insert_with(|| {
-            lines.push(ReportLine {
-                key,
-                owner,
-                sum: ShareSum::default(),
-                running: 0.0,
-                methods: BTreeSet::new(),
-                peak: None,
-                active: None,
-                heat: Heat::default(),
-                is_divided: columns.for_intervals.is_some(),
-                small_processes: SmallProcesses::default(),
-                highest: HighestRate::default(),
-                is_touched: false,
-            });
+            let is_divided = columns.for_intervals.is_some();
+            lines.push(ReportLine { key, owner, is_divided, ..ReportLine::default() });
             lines.len() - 1
         });
         // The method is a part of the key, so each method comes here.

@@ -77,7 +77,7 @@ pub fn headroom(
         return Ok(Vec::new());
     };
     let mut fill = LinkFilling::new(links);
-    let mut known = LineCache::new();
+    let mut known = LineCache::default();
     let question = &ReportQuestion { links: Some(links), ..question.clone() };
     let read = question.columns_to_read(recording);
     for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {

@@ -43,7 +43,7 @@ pub(super) fn scan_windows<'a>(
     };
     // A latency is computed from events that are no traffic.
     let question = &ReportQuestion { links: Some(links), ..question.clone() };
-    let mut known = LineCache::new();
+    let mut known = LineCache::default();
     for batch in table
         .scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?
         .decode_ahead()?

@@ -72,7 +72,7 @@ pub struct WatchedCount {
 }
 
 /// The frames of the last minute.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LiveFrames {
     links: Links,
     frame_ns: i64,
@@ -100,17 +100,7 @@ impl LiveFrames {
             link: Some(link_index),
         };
         let watched = links.links.iter().enumerate().map(watched_link).collect();
-        Self {
-            links,
-            frame_ns: frame_ns.max(1),
-            watched,
-            direction_of_counter: HashMap::new(),
-            owners: OwnerTable::default(),
-            open_frame: OpenFrame::default(),
-            run_by_tick: BTreeMap::new(),
-            has_run: false,
-            frames: VecDeque::new(),
-        }
+        Self { links, frame_ns: frame_ns.max(1), watched, ..Self::default() }
     }
 
     /// Changes the length of frames, and drops the existing ones.
