@@ -70,34 +70,26 @@ fn add_span(spans: &mut HoldingSpans, holder: HoldingOwner, span: TimeSpan<i64>)
 }
 
 fn scan_shares(recording: &Recording, spans: &HoldingSpans) -> Result<FaultTally> {
-    let (mut tally, mut number) = (FaultTally::default(), 0);
     let wanted = ["mono_ns", "window_ns", "counter", "owner", "pid", "comm", "cgroup_id", "method"];
-    for batch in recording.open_table(&fabric::TABLE)?.scan_columns(&wanted)? {
-        let batch = batch?;
-        let (end, len) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "window_ns")?);
-        let (method, counter) = (word_column(&batch, "method")?, i32_column(&batch, "counter")?);
-        let owners = HeldOwnerColumns::from_batch(&batch)?;
+    FaultTally::scan_table(recording, &fabric::TABLE, &wanted, |batch, number, tally| {
+        let (end, len) = (i64_column(batch, "mono_ns")?, i64_column(batch, "window_ns")?);
+        let (method, counter) = (word_column(batch, "method")?, i32_column(batch, "counter")?);
+        let owners = HeldOwnerColumns::from_batch(batch)?;
         for row in (0..batch.num_rows()).filter(|row| method.get(*row) == Some(fabric::HELD)) {
             let (end_ns, begin_ns) = (end.value(row), end.value(row) - len.value(row));
             let holder = owners.get(row);
             tally.examine_item(|| {
                 let holds = spans.get(&holder).is_some_and(|spans| {
                     let later_index = spans.partition_point(|span| span.begin_ns <= end_ns);
-                    later_index
-                        .checked_sub(1)
-                        .is_some_and(|last_index| spans[last_index].end_ns > begin_ns)
+                    spans[..later_index].last().is_some_and(|span| span.end_ns > begin_ns)
                 });
                 let (row, counter) = (number + row as u64, counter.value(row));
-                (!holds).then(|| {
-                    format!(
-                        "row {row} of counter {counter}: its owner holds no device in the window"
-                    )
-                })
+                let text = "its owner holds no device in the window";
+                (!holds).then(|| format!("row {row} of counter {counter}: {text}"))
             });
         }
-        number += batch.num_rows() as u64;
-    }
-    Ok(tally)
+        Ok(())
+    })
 }
 
 /// The columns of owners.

@@ -12,11 +12,14 @@ use crate::tables::reader::Recording;
 
 /// Verifies the marks; `None` if the recording has none.
 pub(super) fn verify_marks(recording: &Recording, facts: &MetadataFacts) -> Option<CheckOutcome> {
-    let marks = match RecordedMarks::read_marks(recording) {
-        Ok(marks) if marks.list.is_empty() && marks.left_out == 0 => return None,
-        Ok(marks) => marks,
-        Err(error) => return Some(CheckOutcome::Failed(format!("{error:#}"))),
-    };
+    examine_marks(recording, facts).transpose().map(CheckOutcome::from_result)
+}
+
+fn examine_marks(recording: &Recording, facts: &MetadataFacts) -> Result<Option<CheckOutcome>> {
+    let marks = RecordedMarks::read_marks(recording)?;
+    if marks == RecordedMarks::default() {
+        return Ok(None);
+    }
     let clocks = facts.clocks.as_deref().unwrap_or_default();
     let begin = clocks.first().map_or(i64::MIN, |clock| clock.mono_ns);
     // A killed recorder has written only the first clock snapshot.
@@ -30,13 +33,10 @@ pub(super) fn verify_marks(recording: &Recording, facts: &MetadataFacts) -> Opti
     }
     // After a kill the metadata may be one flush older than the table.
     if recording.has_table(&marks::TABLE) && !facts.repaired {
-        match find_difference(recording, &marks) {
-            Ok(wrong) => tally.examine_item(|| wrong),
-            Err(error) => return Some(CheckOutcome::Failed(format!("{error:#}"))),
-        }
-        tally.examined -= 1;
+        let difference = find_difference(recording, &marks)?;
+        tally.note_fault(|| difference);
     }
-    Some(tally.into_outcome("marks"))
+    Ok(Some(tally.into_outcome("marks")))
 }
 
 /// The fault of a mark of a recording from `begin` to `end`, if any.

@@ -42,6 +42,13 @@ pub enum CheckOutcome {
     NotVerifiable(String),
 }
 
+impl CheckOutcome {
+    /// The outcome; an error of reading is a failure.
+    fn from_result(outcome: Result<Self>) -> Self {
+        outcome.unwrap_or_else(|error| Self::Failed(format!("{error:#}")))
+    }
+}
+
 /// One invariant and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckFinding {
@@ -83,10 +90,7 @@ impl FaultTally {
 
     /// The outcome of a scan; an error of reading is a failure.
     fn scan_outcome(scan: Result<Self>, items: &str) -> CheckOutcome {
-        match scan {
-            Ok(tally) => tally.into_outcome(items),
-            Err(error) => CheckOutcome::Failed(format!("{error:#}")),
-        }
+        CheckOutcome::from_result(scan.map(|tally| tally.into_outcome(items)))
     }
 
     /// The outcome of a scan for a table that not every recording has; `None` without the table or

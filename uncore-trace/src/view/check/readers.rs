@@ -19,23 +19,19 @@ pub(super) fn verify_reader_cpus(recording: &Recording) -> Option<CheckOutcome> 
 
 fn scan_readings(recording: &Recording) -> Result<FaultTally> {
     let (readers, anywhere) = (load_reader_pairs(recording)?, load_statistics(recording)?);
-    let mut tally = FaultTally::default();
-    for batch in
-        recording.open_table(&readings::TABLE)?.scan_columns(&["mono_ns", "counter", "cpu"])?
-    {
-        let batch = batch?;
-        let (counter, cpu) = (i32_column(&batch, "counter")?, i32_column(&batch, "cpu")?);
+    let wanted = ["mono_ns", "counter", "cpu"];
+    FaultTally::scan_table(recording, &readings::TABLE, &wanted, |batch, _, tally| {
+        let (counter, cpu) = (i32_column(batch, "counter")?, i32_column(batch, "cpu")?);
         for row in 0..batch.num_rows() {
             let (counter, cpu) = (counter.value(row), cpu.value(row));
             tally.examine_item(|| {
                 let is_reader = readers.contains(&(counter, cpu)) || anywhere.contains(&counter);
-                (!is_reader).then(|| {
-                    format!("counter {counter} was read on CPU {cpu}, which does not read it")
-                })
+                let text = "which does not read it";
+                (!is_reader).then(|| format!("counter {counter} was read on CPU {cpu}, {text}"))
             });
         }
-    }
-    Ok(tally)
+        Ok(())
+    })
 }
 
 /// The counters that are statistics of a device.

@@ -9,7 +9,7 @@ use arrow::array::{Array as _, Float64Array, Int64Array, RecordBatch, TimestampM
 
 use super::facts::MetadataFacts;
 use super::window::{CheckedWindow, WindowCollector};
-use super::{CheckOutcome, FaultTally};
+use super::{CheckOutcome, FaultTally, find_fault};
 use crate::clock::Snapshot;
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::owner::{IDLE, IRQ, KINDS, OTHER_TASKS, SOFTIRQ, TASK, UNATTRIBUTED};
@@ -22,11 +22,6 @@ const CONSERVATION: f64 = 1e-9;
 /// Largest difference of `ts` from what the clock snapshots allow, ns: NTP slews by at most 500 ppm
 /// (`MAXFREQ`, include/linux/timex.h in Linux 6.18), that is 0.5 ms in a second.
 const CLOCK_NS: i64 = 1_000_000;
-
-/// Whether the method exists.
-fn is_known_method(method: &str) -> bool {
-    fabric::METHODS.contains(&method)
-}
 
 /// The outcomes of one pass over `fabric`.
 pub(super) struct FabricOutcomes {
@@ -75,10 +70,7 @@ pub(super) fn verify_fabric_rows(recording: &Recording, facts: &MetadataFacts) -
         conservation: pass.conservation.into_outcome("windows with a value"),
         values: pass.values.into_outcome("rows"),
         sequence,
-        readable: match read {
-            Ok(tables) => CheckOutcome::Ok(tables),
-            Err(error) => CheckOutcome::Failed(format!("{error:#}")),
-        },
+        readable: CheckOutcome::from_result(read.map(CheckOutcome::Ok)),
         clock,
     }
 }
@@ -166,16 +158,10 @@ impl Pass {
             let text = "the rows of a cgroup disagree on cgroup_confidence";
             window.is_split.then(|| format!("{}: {text}", windows.describe_window(window)))
         });
-        match window.total {
-            Some(total) => {
-                self.conservation
-                    .examine_item(|| torn().or_else(|| conservation_fault(windows, window, total)));
-            }
-            None => {
-                if let Some(text) = torn() {
-                    self.conservation.examine_item(|| Some(text));
-                }
-            }
+        if window.torn || window.total.is_some() {
+            self.conservation.examine_item(|| {
+                torn().or_else(|| conservation_fault(windows, window, window.total?))
+            });
         }
         if self.ends.len() <= window.counter {
             self.ends.resize(window.counter + 1, None);
@@ -219,7 +205,7 @@ impl Pass {
         let is_known: Vec<bool> = method
             .dictionary_values()
             .iter()
-            .map(|name| name.is_some_and(is_known_method))
+            .map(|name| name.is_some_and(|name| fabric::METHODS.contains(&name)))
             .collect();
         let is_known = |row| {
             usize::try_from(method.dictionary_key(row))
@@ -398,18 +384,21 @@ impl RowCount {
             format!("confidence is {confidence:?}")
         } else if lasting.is_some_and(|lasting| !unit(lasting)) {
             format!("cgroup_confidence is {lasting:?}")
-        } else if lasting.is_some() && confidence.is_none() {
-            "a cgroup_confidence, but no confidence".to_owned()
-        } else if !finite(value) || !finite(total) {
-            "value or total is not finite".to_owned()
-        } else if value.is_some() != total.is_some() {
-            "one of value and total is null".to_owned()
-        } else if value.is_some() && running == 0.0 {
-            "a value, but the counter never ran".to_owned()
-        } else if value.is_none() && running > 0.0 && !excused {
-            "no value, but the counter ran and nothing was lost".to_owned()
         } else {
-            return None;
+            let fault = find_fault([
+                (
+                    lasting.is_some() && confidence.is_none(),
+                    "a cgroup_confidence, but no confidence",
+                ),
+                (!finite(value) || !finite(total), "value or total is not finite"),
+                (value.is_some() != total.is_some(), "one of value and total is null"),
+                (value.is_some() && running == 0.0, "a value, but the counter never ran"),
+                (
+                    value.is_none() && running > 0.0 && !excused,
+                    "no value, but the counter ran and nothing was lost",
+                ),
+            ]);
+            return fault.map(str::to_owned);
         };
         Some(wrong)
     }

@@ -7,7 +7,6 @@
 //! CPU was offline, must have a row `run_gap` or `cpu_offline`. A recorder may be killed when it
 //! has synced only some tables: of a repaired recording, only ticks that are in both tables are
 //! verified.
-//! that both tables reach are verified.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +18,7 @@ use crate::clock::TimeSpan;
 use crate::schema::columns::{i32_column, i64_column, nullable_value, word_column};
 use crate::schema::loss::Cause;
 use crate::schema::owner::UNATTRIBUTED;
-use crate::schema::{irqs, loss, runtime};
+use crate::schema::{TableDef, irqs, loss, runtime};
 use crate::tables::reader::{Recording, TableScan};
 
 /// Tolerance at the edges of a window or tick, ns.
@@ -90,12 +89,10 @@ fn sum_ticks(recording: &Recording, repaired: bool) -> Result<FaultTally> {
     let mut tally = FaultTally::default();
     let gaps = load_gaps(recording)?;
     let mut ticks: BTreeMap<TickAndCpu, TickTimes> = BTreeMap::new();
-    let columns = |ns, owner| ["mono_ns", "tick_ns", "cpu", ns, owner];
-    let runtime =
-        recording.open_table(&runtime::TABLE)?.scan_columns(&columns("run_ns", "owner"))?;
-    let irqs = recording.open_table(&irqs::TABLE)?.scan_columns(&columns("ns", "owner"))?;
-    let mut tables =
-        [TickTable::new(runtime, "run_ns", "owner"), TickTable::new(irqs, "ns", "owner")];
+    let mut tables = [
+        TickTable::open(recording, &runtime::TABLE, "run_ns")?,
+        TickTable::open(recording, &irqs::TABLE, "ns")?,
+    ];
     // Advances the table that is behind; a tick is complete when both are well past it.
     while let Some(table) = tables.iter_mut().filter(|s| !s.done).min_by_key(|s| s.newest) {
         table.read_batch(&mut ticks)?;
@@ -179,15 +176,17 @@ fn examine_ticks(ticks: &BTreeMap<TickAndCpu, TickTimes>, gaps: &LossGaps, tally
 
 struct TickTable {
     scan: TableScan,
+    /// The column with the times.
     ns: &'static str,
-    owner: &'static str,
     newest: i64,
     done: bool,
 }
 
 impl TickTable {
-    fn new(scan: TableScan, ns: &'static str, owner: &'static str) -> TickTable {
-        TickTable { scan, ns, owner, newest: i64::MIN, done: false }
+    fn open(recording: &Recording, table: &'static TableDef, ns: &'static str) -> Result<Self> {
+        let columns = ["mono_ns", "tick_ns", "cpu", "owner", ns];
+        let scan = recording.open_table(table)?.scan_columns(&columns)?;
+        Ok(Self { scan, ns, newest: i64::MIN, done: false })
     }
 
     fn read_batch(&mut self, ticks: &mut BTreeMap<TickAndCpu, TickTimes>) -> Result<()> {
@@ -197,7 +196,7 @@ impl TickTable {
         };
         let (mono_ns, tick_ns) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "tick_ns")?);
         let (cpu, ns) = (i32_column(&batch, "cpu")?, i64_column(&batch, self.ns)?);
-        let owner = word_column(&batch, self.owner)?;
+        let owner = word_column(&batch, "owner")?;
         for row in 0..batch.num_rows() {
             let tick = ticks.entry((mono_ns.value(row), cpu.value(row))).or_default();
             tick.length = tick_ns.value(row);
