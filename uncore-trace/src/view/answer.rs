@@ -248,8 +248,13 @@ pub(super) fn in_cgroup(event: &ReportEvent) -> Option<String> {
 
 /// The name of a line, in brackets if it is no tenant's.
 pub(super) fn line_name(line: &ReportLine) -> Cow<'_, str> {
-    let name = printable(&line.key);
-    if line.key == line.owner { format!("({name})").into() } else { name }
+    owner_label(&line.key, &line.owner)
+}
+
+/// The name of an owner, in brackets if it is no tenant and has its kind as its name.
+pub(super) fn owner_label<'a>(key: &'a str, owner: &str) -> Cow<'a, str> {
+    let name = printable(key);
+    if key == owner { format!("({name})").into() } else { name }
 }
 
 /// `96 % (85 to 100 %)`; without the interval if that is the value.

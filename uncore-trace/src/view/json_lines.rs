@@ -20,13 +20,18 @@ macro_rules! json_object {
 }
 pub(crate) use json_object;
 
-/// Adds the line of an object.
+/// The lines of objects.
 ///
 /// # Errors
 ///
 /// Never in practice: only numbers and text are written.
-pub(super) fn push_line(lines: &mut String, object: &impl Serialize) -> serde_json::Result<()> {
-    lines.push_str(&escape_json(&serde_json::to_string(object)?));
-    lines.push('\n');
-    Ok(())
+pub(super) fn json_lines<T: Serialize>(
+    objects: impl IntoIterator<Item = T>,
+) -> serde_json::Result<String> {
+    let mut lines = String::new();
+    for object in objects {
+        lines.push_str(&escape_json(&serde_json::to_string(&object)?));
+        lines.push('\n');
+    }
+    Ok(lines)
 }

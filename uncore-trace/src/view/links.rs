@@ -114,6 +114,11 @@ impl Links {
         self.wholes.contains(&link_index)
     }
 
+    /// The peak of a link, by its index, in one direction.
+    pub fn peak_limit(&self, (link_index, direction): (usize, Direction)) -> Option<PeakLimit<'_>> {
+        limit(self.links.get(link_index)?, direction)
+    }
+
     /// Index of a counter's link, and the direction of the bytes that it counts.
     pub fn link_of(&self, counter: i32) -> Option<(usize, Direction)> {
         self.link_of_counter.get(&u32::try_from(counter).ok()?).copied()

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::canary::CanaryCredit;
 use super::incomplete::Incomplete;
-use super::json_lines::push_line;
+use super::json_lines::json_lines;
 use super::report_sums::{ReportEvent, ReportLine, ReportSums};
 use crate::text::{csv_field, csv_text};
 
@@ -104,11 +104,7 @@ pub fn usage_as_json(
     incomplete: Option<&Incomplete>,
     canary: Option<&[CanaryCredit]>,
 ) -> serde_json::Result<String> {
-    let mut json_lines = String::new();
-    for object in line_objects(usage, incomplete).map(|object| LineObject { canary, ..object }) {
-        push_line(&mut json_lines, &object)?;
-    }
-    Ok(json_lines)
+    json_lines(line_objects(usage, incomplete).map(|object| LineObject { canary, ..object }))
 }
 
 /// The names and texts of the CSV fields: the keys of the JSON, without the values over time and the

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::json_lines::push_line;
+use super::json_lines::json_lines;
 use super::machine_output::field_text;
 use super::marks::RecordedMark;
 use super::render::TextStyle;
@@ -75,11 +75,7 @@ impl<'a> MarkObject<'a> {
 
 /// The marks as JSON, one object per line.
 pub fn marks_as_json(marks: &[&RecordedMark], start_ns: i64) -> serde_json::Result<String> {
-    let mut json_lines = String::new();
-    for mark in marks {
-        push_line(&mut json_lines, &MarkObject::new(mark, start_ns))?;
-    }
-    Ok(json_lines)
+    json_lines(marks.iter().map(|mark| MarkObject::new(mark, start_ns)))
 }
 
 /// The marks as CSV (RFC 4180, with the line ends of this system), with a line of names first.

@@ -25,6 +25,7 @@ mod losses;
 pub mod machine_output;
 pub mod mark_list;
 pub mod marks;
+mod names;
 pub mod page;
 mod parallel;
 pub mod render;

@@ -43,16 +43,11 @@ pub(super) fn sum_in_threads<T: Send>(
             })
             .unzip();
         let mut read = Ok(());
-        'batches: for batch in scan {
+        for batch in scan {
             match batch {
-                Ok(batch) => {
-                    for batch_sender in &senders {
-                        // The thread has failed: its error is returned below.
-                        if batch_sender.send(batch.clone()).is_err() {
-                            break 'batches;
-                        }
-                    }
-                }
+                // A thread that takes no batch has failed: its error is returned below.
+                Ok(batch) if senders.iter().all(|sender| sender.send(batch.clone()).is_ok()) => {}
+                Ok(_) => break,
                 Err(error) => {
                     read = Err(error);
                     break;

@@ -8,7 +8,7 @@ use super::heat::STEPS;
 use super::interval::Interval;
 use super::key::SMALL;
 use super::report_sums::{GroupBy, ReportEvent, ReportLine, ReportSums};
-use super::table_layout::{ReportColumnKind, TableColumn};
+use super::table_layout::{ReportColumnKind, TableColumn, or_dash};
 use crate::terminal::cells;
 use crate::text::printable;
 use crate::units::{self, SharedUnit};
@@ -38,12 +38,8 @@ pub(super) fn report_columns(
 ) -> Vec<TableColumn> {
     let grouping = event.grouping;
     let lines: Vec<&ReportLine> = event.lines.iter().filter(|line| line.says_something()).collect();
-    let column = |column_kind, head: &str, cell: &dyn Fn(&ReportLine) -> String| TableColumn {
-        column_kind,
-        head: head.to_owned(),
-        unit: String::new(),
-        cells: lines.iter().map(|line| cell(line)).collect(),
-        noted: false,
+    let column = |column_kind, unit: &str, cell: &dyn Fn(&ReportLine) -> String| {
+        TableColumn::new(column_kind, unit, lines.iter().map(|line| cell(line)).collect())
     };
     let is_unit_hidden = !units::has_symbol(&event.unit) && !shape.units;
     let unit = if is_unit_hidden { Cow::Borrowed("") } else { printable(&event.unit) };
@@ -55,7 +51,7 @@ pub(super) fn report_columns(
         let name = if is_rate { shared.rate_name() } else { shared.unit_name().to_owned() };
         let cell =
             |line: &ReportLine| or_dash(number(line).map(|number| shared.format_figure(number)));
-        TableColumn { unit: name, ..column(column_kind, column_kind.column_word(), &cell) }
+        column(column_kind, &name, &cell)
     };
     let percent_column =
         |column_kind: ReportColumnKind, fraction_of: &dyn Fn(&ReportLine) -> Option<f64>| {
@@ -63,28 +59,21 @@ pub(super) fn report_columns(
             let cell = |line: &ReportLine| {
                 or_dash(fraction_of(line).map(|fraction| shared.format_figure(fraction)))
             };
-            TableColumn {
-                unit: shared.unit_name().to_owned(),
-                ..column(column_kind, column_kind.column_word(), &cell)
-            }
+            column(column_kind, shared.unit_name(), &cell)
         };
     let second_column = |column_kind: ReportColumnKind,
                          time: &dyn Fn(&ReportLine) -> Option<i64>| {
-        let cell = |line: &ReportLine| format_second(usage, time(line));
-        TableColumn {
-            unit: "s".to_owned(),
-            ..column(column_kind, column_kind.column_word(), &cell)
-        }
+        column(column_kind, "s", &|line| format_second(usage, time(line)))
     };
     let bar_ns = usage.step_ns * STEPS as f64 / shape.bars as f64;
     let mut columns = Vec::new();
     if has_owner_column(grouping) && shape.owner {
-        columns.push(column(ReportColumnKind::Owner, "owner", &|line| {
-            printable(&line.owner).into_owned()
-        }));
+        columns
+            .push(column(ReportColumnKind::Owner, "", &|line| printable(&line.owner).into_owned()));
     }
     columns.extend([
-        column(ReportColumnKind::Name, grouping.name(), &|line| line_label(line, grouping, shape)),
+        column(ReportColumnKind::Name, "", &|line| line_label(line, grouping, shape))
+            .with_head(grouping.name()),
         number_column(ReportColumnKind::Value, &ReportLine::known_value, false),
         interval_column(event, &lines, &unit, if ascii { "-" } else { "–" }),
         number_column(
@@ -100,13 +89,13 @@ pub(super) fn report_columns(
             noted: lines
                 .iter()
                 .any(|line| line.sum.confidence.lowest.is_none_or(|lowest| lowest < 1.0)),
-            ..column(ReportColumnKind::Confidence, "confidence", &|line| {
+            ..column(ReportColumnKind::Confidence, "", &|line| {
                 let confidence =
                     line.sum.confidence.mean_confidence().zip(line.sum.confidence.lowest);
                 or_dash(confidence.map(|(mean, lowest)| format!("{mean:.2} (min {lowest:.2})")))
             })
         },
-        column(ReportColumnKind::Method, "method", &|line| {
+        column(ReportColumnKind::Method, "", &|line| {
             let methods: Vec<&str> = line.methods.iter().map(String::as_str).collect();
             printable(&methods.join(", ")).into_owned()
         }),
@@ -116,15 +105,12 @@ pub(super) fn report_columns(
         },
         TableColumn {
             noted: lines.iter().any(|line| line.sum.missing > 0),
-            ..column(ReportColumnKind::Missing, "missing", &|line| line.sum.missing.to_string())
+            ..column(ReportColumnKind::Missing, "", &|line| line.sum.missing.to_string())
         },
         second_column(ReportColumnKind::From, &|line| line.active.map(|active| active.begin_ns)),
         second_column(ReportColumnKind::To, &|line| line.active.map(|active| active.end_ns)),
-        column(
-            ReportColumnKind::Time,
-            &format!("a bar is {}", units::human(bar_ns, "ns")),
-            &|line| line.heat.draw_line(shape.bars, ascii),
-        ),
+        column(ReportColumnKind::Time, "", &|line| line.heat.draw_line(shape.bars, ascii))
+            .with_head(&format!("a bar is {}", units::human(bar_ns, "ns"))),
     ]);
     // Lines that sum all owners have no interval, because nothing was divided.
     columns
@@ -153,12 +139,10 @@ fn interval_column(
                 && (bounds.high - value).abs() <= SAME * value.abs()
         })
     };
+    let cells = intervals.iter().map(|interval| or_dash(interval.as_ref().map(range))).collect();
     TableColumn {
-        column_kind: ReportColumnKind::Interval,
-        head: ReportColumnKind::Interval.column_word().to_owned(),
-        unit: shared.unit_name().to_owned(),
-        cells: intervals.iter().map(|interval| or_dash(interval.as_ref().map(range))).collect(),
         noted: !lines.iter().zip(&intervals).all(is_exact),
+        ..TableColumn::new(ReportColumnKind::Interval, shared.unit_name(), cells)
     }
 }
 
@@ -177,10 +161,6 @@ fn line_label(line: &ReportLine, grouping: GroupBy, shape: TableShape) -> String
         (true, true) => String::new(),
         (true, false) => format!("({})", printable(&line.owner)),
     }
-}
-
-fn or_dash(text: Option<String>) -> String {
-    text.unwrap_or_else(|| "-".to_owned())
 }
 
 /// A time as seconds after the begin of the recording.

@@ -56,6 +56,17 @@ impl ReportQuestion<'_> {
         Self { grouping, is_chosen: true, ..Self::default() }
     }
 
+    /// The selected time of `table`, the table `fabric` of `recording`: see
+    /// [`SelectedTime::between_moments`].
+    pub(super) fn selected_time(
+        &self,
+        recording: &Recording,
+        table: &OpenTable,
+    ) -> Result<Option<SelectedTime>> {
+        let (begin, end) = (self.begin.as_ref(), self.end.as_ref());
+        SelectedTime::between_moments(recording, table, begin, end)
+    }
+
     /// The columns of `fabric` that are read; others are not decoded.
     pub(super) fn columns_to_read(&self, recording: &Recording) -> Vec<&'static str> {
         let mut columns = self.grouping.wanted_columns(recording);
@@ -121,6 +132,13 @@ impl ReportEvent {
     /// A sum as a rate per second of known time; `None` if nothing is known.
     pub fn mean_rate(&self, value: f64) -> Option<f64> {
         self.time.whole.per_second().map(|per_second| value * per_second)
+    }
+
+    /// Sums what lines attribute to nobody, and sorts the lines.
+    fn finish_lines(&mut self) {
+        let nobody = self.lines.iter().filter(|line| line.owner == owner::UNATTRIBUTED);
+        self.unattributed = nobody.map(|line| line.sum.value).sum();
+        sort_by_value(&mut self.lines);
     }
 }
 
@@ -191,8 +209,7 @@ fn sum_in_threads(
 ) -> Result<ReportSums> {
     let table = recording.open_table(&fabric::TABLE)?;
     let (grouping, is_chosen) = (question.grouping, question.is_chosen);
-    let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
-    let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
+    let Some(span) = question.selected_time(recording, &table)? else {
         return Ok(ReportSums { grouping, is_chosen, ..ReportSums::default() });
     };
     let scale = Scale::new(span.begin_ns, span.end_ns);
@@ -200,9 +217,7 @@ fn sum_in_threads(
     let sum_rows = |table: &OpenTable, columns: &[&str], ends: RangeInclusive<i64>| {
         let rows = table.scan_within(columns, "mono_ns", ends.clone())?;
         let events_by_thread = parallel::sum_in_threads(rows, threads, |batches, number| {
-            let thread_and_count = (number, threads);
-            let mut sums =
-                EventSummer { thread_and_count, grouping, scale, ..EventSummer::default() };
+            let mut sums = EventSummer { number, threads, grouping, scale, ..Default::default() };
             let mut known = LineCache::default();
             for batch in batches {
                 let columns = FabricColumns::new(&batch, question)?;
@@ -246,8 +261,10 @@ struct CounterCache {
 /// different events have the results of one that sums all.
 #[derive(Default)]
 struct EventSummer {
-    /// Number of this thread, and the number of threads.
-    thread_and_count: (usize, usize),
+    /// Number of this thread.
+    number: usize,
+    /// Number of threads.
+    threads: usize,
     /// Numbers of all events, in the order of their first rows.
     event_numbers: HashMap<(String, String), usize>,
     /// By counter.
@@ -317,7 +334,7 @@ impl EventSummer {
     /// Whether the row's event is summed here.
     #[inline]
     fn is_own(&mut self, columns: &FabricColumns<'_>, row: usize, counter: i32) -> bool {
-        if self.thread_and_count.1 == 1 {
+        if self.threads == 1 {
             return true;
         }
         let event = Some(columns.quick_event(row));
@@ -329,8 +346,8 @@ impl EventSummer {
         }
         let next_number = self.event_numbers.len();
         let name = (columns.traffic_label(row), columns.row_unit(row).to_owned());
-        let (thread, threads) = self.thread_and_count;
-        let is_own = *self.event_numbers.entry(name).or_insert(next_number) % threads == thread;
+        let event_number = *self.event_numbers.entry(name).or_insert(next_number);
+        let is_own = event_number % self.threads == self.number;
         if let Some(new_index) = index {
             if self.counters.len() <= new_index {
                 self.counters.resize(new_index + 1, CounterCache::default());
@@ -406,15 +423,11 @@ impl EventSummer {
             if self.grouping.has_owner() {
                 // A window without a value has one row without an owner, which makes the step
                 // unknown for all lines.
-                let unknown = event
-                    .lines
-                    .iter()
-                    .fold(0, |unknown_steps, line| unknown_steps | line.heat.unknown_steps);
+                let unknown_steps = event.lines.iter().map(|line| line.heat.unknown_steps);
+                let unknown = unknown_steps.fold(0, std::ops::BitOr::bitor);
                 event.lines.iter_mut().for_each(|line| line.heat.unknown_steps = unknown);
             }
-            let nobody = event.lines.iter().filter(|line| line.owner == owner::UNATTRIBUTED);
-            event.unattributed = nobody.map(|line| line.sum.value).sum();
-            sort_by_value(&mut event.lines);
+            event.finish_lines();
         }
         self.events
     }

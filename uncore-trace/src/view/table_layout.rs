@@ -108,12 +108,28 @@ pub(super) struct TableColumn {
 }
 
 impl TableColumn {
+    /// A column under the word of its kind, without anything unusual; `unit` is empty without one.
+    pub(super) fn new(column_kind: ReportColumnKind, unit: &str, cells: Vec<String>) -> Self {
+        let (head, unit) = (column_kind.column_word().to_owned(), unit.to_owned());
+        Self { column_kind, head, unit, cells, noted: false }
+    }
+
+    /// The column under another heading.
+    pub(super) fn with_head(self, head: &str) -> Self {
+        Self { head: head.to_owned(), ..self }
+    }
+
     /// The column for drawing; `units`: with a line for units.
     fn to_drawable(&self, units: bool) -> table::TextColumn {
         let Self { column_kind: kind, head, unit, cells, noted } = self;
         let head = if units { format!("{head}\n{unit}") } else { head.clone() };
         table::TextColumn { head, fit: kind.word_and_fit(*noted).1, cells: cells.clone() }
     }
+}
+
+/// The text of a cell; `-` if it is not known.
+pub(super) fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
 }
 
 /// The columns of one table for drawing.

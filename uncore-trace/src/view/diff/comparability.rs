@@ -5,10 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::links::limit;
 use super::super::report_sums::ReportEvent;
 use super::side::SideUsage;
-use crate::schema::link::Direction;
+
 use crate::schema::metadata;
 use crate::units;
 
@@ -78,12 +77,8 @@ pub(super) fn compare_counters(
             counters_in_words(after_counters, before_counters)
         ));
     }
-    let peak_of_event = |compared_side: &SideUsage, event: &ReportEvent| {
-        let (link_index, direction) = event.link?;
-        find_peak(compared_side, link_index, direction)
-    };
     let (before_peak, after_peak) =
-        (peak_of_event(before_side, counted_before), peak_of_event(after_side, counted_after));
+        (find_peak(before_side, counted_before), find_peak(after_side, counted_after));
     let is_one_peak = match (&before_peak, &after_peak) {
         (Some((before_bytes_per_s, _)), Some((after_bytes_per_s, _))) => {
             (before_bytes_per_s - after_bytes_per_s).abs()
@@ -105,12 +100,8 @@ pub(super) fn compare_counters(
 }
 
 /// The peak of a link, as a number and in words.
-fn find_peak(
-    compared_side: &SideUsage,
-    link_index: usize,
-    direction: Direction,
-) -> Option<(f64, String)> {
-    let peak = limit(compared_side.links.links.get(link_index)?, direction)?.peak;
+fn find_peak(compared_side: &SideUsage, event: &ReportEvent) -> Option<(f64, String)> {
+    let peak = compared_side.links.peak_limit(event.link?)?.peak;
     let words =
         format!("{} ({})", units::human_rate(peak.bytes_per_s, "bytes"), peak.source.source_name());
     Some((peak.bytes_per_s, words))

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::super::json_lines::{json_object, push_line};
+use super::super::json_lines::{json_lines, json_object};
 use super::rate::{ChangeVerdict, RateChange, SideRate};
 use super::{Diff, DiffSubject, SpanFacts};
 
@@ -58,13 +58,11 @@ fn line_object(
 ///
 /// A number cannot be written.
 pub fn write_json_lines(diff: &Diff) -> serde_json::Result<String> {
-    let mut lines = String::new();
-    for subject in &diff.subjects {
-        push_line(&mut lines, &line_object(diff, subject, None, &subject.total))?;
-        for tenant in &subject.tenants {
+    json_lines(diff.subjects.iter().flat_map(|subject| {
+        let tenants = subject.tenants.iter().map(|tenant| {
             let key_and_owner = Some((tenant.key.as_str(), tenant.owner.as_str()));
-            push_line(&mut lines, &line_object(diff, subject, key_and_owner, &tenant.change))?;
-        }
-    }
-    Ok(lines)
+            line_object(diff, subject, key_and_owner, &tenant.change)
+        });
+        std::iter::once(line_object(diff, subject, None, &subject.total)).chain(tenants)
+    }))
 }

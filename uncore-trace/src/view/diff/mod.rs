@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result};
 
-use super::links::{Links, limit};
+use super::links::Links;
 use super::report_sums::{GroupBy, ReportEvent, ReportLine};
 use crate::schema::link::Direction;
 use rate::{RateChange, SideRate};
@@ -191,10 +191,9 @@ fn compare_subject(
     let link = event_link.and_then(|(link_index, direction)| {
         Some((linked_side.links.links.get(link_index)?.name.clone(), direction))
     });
-    let peak = after_event.and_then(|event| event.link).and_then(|(link_index, direction)| {
-        Some(limit(after_side.links.links.get(link_index)?, direction)?.peak.bytes_per_s)
-    });
+    let peak = after_event.and_then(|event| after_side.links.peak_limit(event.link?));
     let total = change(before_side.total_rate(before_event), after_side.total_rate(after_event));
+    let peak = peak.map(|limit| limit.peak.bytes_per_s);
     let (name, unit) = name.clone();
     DiffSubject { name, link, peak, unit, notes, total, tenants }
 }

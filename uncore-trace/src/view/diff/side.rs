@@ -11,7 +11,7 @@ use super::super::links::Links;
 use super::super::report_sums::{
     GroupBy, ReportEvent, ReportLine, ReportQuestion, merge_lines_by_name, sum_report,
 };
-use super::super::span::{SelectedTime, TimePoint};
+use super::super::span::TimePoint;
 use super::rate::{MeanRate, SideRate};
 use super::variation::rate_variation;
 use crate::schema::{fabric, metadata};
@@ -79,12 +79,10 @@ impl SideUsage {
     ) -> Result<Self> {
         let table = request.recording.open_table(&fabric::TABLE)?;
         let links = Links::from_recording(request.recording)?;
-        let wanted = summing.by_links.then_some(&links);
-        let (begin_moment, end_moment) = (request.begin_moment.clone(), request.end_moment.clone());
         let question = ReportQuestion {
-            links: wanted,
-            begin: begin_moment,
-            end: end_moment,
+            links: summing.by_links.then_some(&links),
+            begin: request.begin_moment.clone(),
+            end: request.end_moment.clone(),
             cgroup_depth,
             ..ReportQuestion::grouped_by(grouping)
         };
@@ -92,12 +90,10 @@ impl SideUsage {
         if summing.by_name {
             merge_lines_by_name(&mut usage.events, |key| name_without_id(grouping, key).to_owned());
         }
-        let (begin, end) = (request.begin_moment.as_ref(), request.end_moment.as_ref());
-        let span = SelectedTime::between_moments(request.recording, &table, begin, end)?;
         let facts = SpanFacts {
             start_ns: usage.start_ns,
-            begin_ns: span.as_ref().map_or(0, |span| span.begin_ns),
-            end_ns: span.as_ref().map_or(0, |span| span.end_ns),
+            begin_ns: usage.span.begin_ns,
+            end_ns: usage.span.end_ns,
             incomplete: Incomplete::from_recording(request.recording)?,
         };
         let metadata = table.metadata_pairs().clone();

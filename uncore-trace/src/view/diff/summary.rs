@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::super::answer::owner_label;
 use super::super::render::TextStyle;
 use super::rate::RateChange;
 use super::{ComparedTenant, Diff, DiffSubject};
@@ -92,8 +93,7 @@ fn describe_tenant(subject: &DiffSubject, tenant: &ComparedTenant, style: TextSt
 
 /// The name of a tenant in reports; owners that are no task stand in parentheses.
 pub(super) fn tenant_label(tenant: &ComparedTenant) -> String {
-    let key = printable(&tenant.key);
-    if tenant.key == tenant.owner { format!("({key})") } else { key.into_owned() }
+    owner_label(&tenant.key, &tenant.owner).into_owned()
 }
 
 /// The name, shortened so that the line has room for numbers.

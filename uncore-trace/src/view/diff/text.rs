@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use super::super::interval::Interval;
 use super::super::render::TextStyle;
-use super::super::table_layout::{ReportColumnKind, TableColumn, TableFit};
-use super::rate::{ChangeVerdict, RateChange};
+use super::super::table_layout::{ReportColumnKind, TableColumn, TableFit, or_dash};
+use super::rate::{ChangeVerdict, RateChange, SideRate};
 pub use super::summary::format_rates;
 use super::summary::tenant_label;
 use super::{ComparedTenant, Diff, DiffSubject, SpanFacts, summary};
@@ -167,18 +167,12 @@ fn tenant_columns(
         .flatten();
     // All rates have one unit, so that they can be compared.
     let shared = SharedUnit::for_values(all_rates, &unit);
-    let column = |column_kind: ReportColumnKind, head: &str, unit: String, cells: Vec<String>| {
-        TableColumn { column_kind, head: head.to_owned(), unit, cells, noted: false }
-    };
-    let text_column = |column_kind: ReportColumnKind,
-                       cell: &dyn Fn(&RateChange) -> Option<String>| {
+    let rate_unit = shared.rate_name();
+    let column = |column_kind, unit: &str, cell: &dyn Fn(&RateChange) -> Option<String>| {
         let cells = changes.iter().map(|change| or_dash(cell(change))).collect();
-        column(column_kind, column_kind.column_word(), String::new(), cells)
+        TableColumn::new(column_kind, unit, cells)
     };
-    let number_column = |column_kind: ReportColumnKind,
-                         cell: &dyn Fn(&RateChange) -> Option<String>| {
-        TableColumn { unit: shared.rate_name(), ..text_column(column_kind, cell) }
-    };
+    let rate = |side_rate: &SideRate| Some(shared.format_figure(side_rate.per_s()?));
     let dash = if style.ascii { "-" } else { "–" };
     let difference = |value: f64| with_sign(value, &shared.format_figure(value));
     let highs = changes
@@ -191,26 +185,16 @@ fn tenant_columns(
     };
     let names = tenants.iter().map(|tenant| tenant_label(tenant)).collect();
     vec![
-        column(ReportColumnKind::Name, diff.grouping.name(), String::new(), names),
-        number_column(ReportColumnKind::Before, &|change| {
-            Some(shared.format_figure(change.before_rate.per_s()?))
+        TableColumn::new(ReportColumnKind::Name, "", names).with_head(diff.grouping.name()),
+        column(ReportColumnKind::Before, &rate_unit, &|change| rate(&change.before_rate)),
+        column(ReportColumnKind::After, &rate_unit, &|change| rate(&change.after_rate)),
+        column(ReportColumnKind::Difference, &rate_unit, &|change| {
+            change.difference_per_s().map(difference)
         }),
-        number_column(ReportColumnKind::After, &|change| {
-            Some(shared.format_figure(change.after_rate.per_s()?))
-        }),
-        number_column(ReportColumnKind::Difference, &|change| {
-            Some(difference(change.difference_per_s()?))
-        }),
-        number_column(ReportColumnKind::Interval, &|change| {
+        column(ReportColumnKind::Interval, &rate_unit, &|change| {
             change.difference_interval().map(range)
         }),
-        text_column(ReportColumnKind::Ratio, &|change| {
-            Some(units::format_ratio(change.rate_ratio()?))
-        }),
-        text_column(ReportColumnKind::Change, &verdict_text),
+        column(ReportColumnKind::Ratio, "", &|change| change.rate_ratio().map(units::format_ratio)),
+        column(ReportColumnKind::Change, "", &verdict_text),
     ]
-}
-
-fn or_dash(cell: Option<String>) -> String {
-    cell.unwrap_or_else(|| "-".to_owned())
 }

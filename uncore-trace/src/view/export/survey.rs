@@ -200,6 +200,7 @@ fn largest_tenants(
 mod tests {
     use super::*;
     use crate::schema::fabric;
+    use crate::view::key::GroupBy;
     use crate::view::sample::{Broken, INTACT, SampleRecording};
     use crate::view::span::SelectedTime;
 
@@ -208,7 +209,7 @@ mod tests {
         let recording = sample.open();
         let table = recording.open_table(&fabric::TABLE).unwrap();
         let span = SelectedTime::between_moments(&recording, &table, None, None).unwrap().unwrap();
-        let names = ExportNames::new(&table).unwrap();
+        let names = ExportNames::new(&table, GroupBy::Cgroup, &recording).unwrap();
         let survey =
             ExportSurvey::read_fabric(&SelectedRows::new(&table, &span), names, top).unwrap();
         assert_eq!(survey.counters[&1].end_ns - survey.counters[&1].begin_ns, 3_000_000_000);

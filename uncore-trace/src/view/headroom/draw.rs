@@ -10,7 +10,7 @@ use crate::table::{ColumnFit, TextTable};
 use crate::terminal::{mark, wrap_words};
 use crate::text::printable;
 use crate::units::{self, SharedUnit};
-use crate::view::json_lines::{json_object, push_line};
+use crate::view::json_lines::{json_lines, json_object};
 use crate::view::links::Links;
 use crate::view::render::TextStyle;
 
@@ -165,14 +165,13 @@ pub fn write_json_lines(
     links: &Links,
     grouping_name: &'static str,
 ) -> serde_json::Result<String> {
-    let mut json_lines = String::new();
-    for headroom in headrooms {
-        let Some(link) = links.links.get(headroom.link_index) else { continue };
+    json_lines(headrooms.iter().filter_map(|headroom| {
+        let link = links.links.get(headroom.link_index)?;
         let link_peak = headroom.link_peak(links);
         let conflicting = link_peak.and_then(|limit| limit.conflicting_peak);
         let fillers = headroom.fillers.iter();
         let fillers = fillers.map(|(key, bytes)| json_object! { key: key, bytes: bytes });
-        let object = json_object! {
+        Some(json_object! {
             link: &link.name,
             kind: &link.kind,
             subsystem: &link.subsystem,
@@ -191,10 +190,8 @@ pub fn write_json_lines(
             full_ns: headroom.full_ns,
             by: grouping_name,
             fillers: fillers.collect::<Vec<_>>(),
-        };
-        push_line(&mut json_lines, &object)?;
-    }
-    Ok(json_lines)
+        })
+    }))
 }
 
 #[cfg(test)]

@@ -7,15 +7,16 @@
 
 pub mod draw;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use anyhow::Result;
 
 use super::key::FabricColumns;
 use super::line_cache::LineCache;
 use super::links::{Links, PeakLimit, limit};
+use super::names::NameNumbers;
 use super::report_sums::ReportQuestion;
-use super::span::SelectedTime;
+
 use super::sums::{CountedTime, MomentBytes, Moments, Window};
 use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
@@ -53,7 +54,7 @@ impl LinkHeadroom {
 
     /// The peak of the link in this direction.
     pub fn link_peak<'a>(&self, links: &'a Links) -> Option<PeakLimit<'a>> {
-        limit(links.links.get(self.link_index)?, self.direction)
+        links.peak_limit((self.link_index, self.direction))
     }
 }
 
@@ -72,10 +73,7 @@ pub fn headroom(
         return Ok(Vec::new());
     }
     let table = recording.open_table(&fabric::TABLE)?;
-    let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
-    let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
-        return Ok(Vec::new());
-    };
+    let Some(span) = question.selected_time(recording, &table)? else { return Ok(Vec::new()) };
     let mut fill = LinkFilling::new(links);
     let mut known = LineCache::default();
     let question = &ReportQuestion { links: Some(links), ..question.clone() };
@@ -88,14 +86,11 @@ pub fn headroom(
             let window = columns.row_window(row);
             let Some(link_and_direction) = columns.row_link(row) else { continue };
             if span.wanted.contains(&window.end_ns) && columns.is_wanted(row) {
-                let owner =
-                    known.get(columns.quick_key(row), || fill.owner_number(columns.line_key(row)));
-                fill.add_row(
-                    columns.counter.value(row),
-                    window,
-                    link_and_direction,
-                    (owner, nullable_value(columns.value, row)),
-                );
+                let owner = known
+                    .get(columns.quick_key(row), || fill.owners.number_of(columns.line_key(row)));
+                let (counter, value) =
+                    (columns.counter.value(row), nullable_value(columns.value, row));
+                fill.add_row(counter, window, link_and_direction, owner, value);
             }
         }
     }
@@ -117,8 +112,7 @@ struct LinkFilling {
     open_headrooms: Vec<OpenHeadroom>,
     /// By the index in `open_headrooms`.
     moments: Moments,
-    names: Vec<String>,
-    index: HashMap<String, usize>,
+    owners: NameNumbers<String>,
 }
 
 impl LinkFilling {
@@ -148,17 +142,7 @@ impl LinkFilling {
             }
         }
         let moments = Moments::new(open_headrooms.len());
-        Self { open_headrooms, moments, names: Vec::new(), index: HashMap::new() }
-    }
-
-    /// The number of an owner.
-    fn owner_number(&mut self, name: String) -> usize {
-        if let Some(number) = self.index.get(&name) {
-            return *number;
-        }
-        self.names.push(name.clone());
-        self.index.insert(name, self.names.len() - 1);
-        self.names.len() - 1
+        Self { open_headrooms, moments, owners: NameNumbers::default() }
     }
 
     fn add_row(
@@ -166,7 +150,8 @@ impl LinkFilling {
         counter: i32,
         window: Window,
         (link, direction): (usize, Direction),
-        (owner, value): (usize, Option<f64>),
+        owner: usize,
+        value: Option<f64>,
     ) {
         if let Some(moved) = self.moments.begin_moment(window.end_ns) {
             self.end_moment(moved);
@@ -201,7 +186,7 @@ impl LinkFilling {
     fn finish(mut self) -> Vec<LinkHeadroom> {
         let last_moved = self.moments.finish_moment();
         self.end_moment(last_moved);
-        let names = self.names;
+        let names = self.owners.names;
         let counted =
             self.open_headrooms.into_iter().filter(|open| open.headroom.time.counter_count() > 0);
         counted
@@ -290,13 +275,13 @@ pub(super) mod tests {
         };
         let links = Links::new(vec![link_of(0), link_of(1)]);
         let mut fill = LinkFilling::new(&links);
-        let owner = fill.owner_number("/a".to_owned());
+        let owner = fill.owners.number_of("/a".to_owned());
         for end_ns in [10_000_000, 20_000_000] {
             let window = Window::new(end_ns, 10_000_000, 10_000_000);
-            fill.add_row(0, window, (0, Direction::In), (owner, Some(500_000.0)));
+            fill.add_row(0, window, (0, Direction::In), owner, Some(500_000.0));
         }
         // A counter that failed at the begin has one row at the end.
-        fill.add_row(1, Window::new(20_000_000, 20_000_000, 0), (1, Direction::In), (owner, None));
+        fill.add_row(1, Window::new(20_000_000, 20_000_000, 0), (1, Direction::In), owner, None);
         let headrooms = fill.finish();
         let [first, second] = headrooms.as_slice() else { panic!("{headrooms:#?}") };
         assert!((first.average_per_s().unwrap() - 50e6).abs() < 1e-6);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::super::json_lines::{json_object, push_line};
+use super::super::json_lines::{json_lines, json_object};
 use super::super::key::GroupBy;
 use super::{LinkLatency, TenantLatency, WindowMeans};
 
@@ -53,11 +53,8 @@ pub fn write_json_lines(
     grouping: GroupBy,
     complete: bool,
 ) -> serde_json::Result<String> {
-    let mut lines = String::new();
-    for latency in latencies {
-        for tenant in [None].into_iter().chain(latency.tenants.iter().map(Some)) {
-            push_line(&mut lines, &line_object(latency, grouping, complete, tenant))?;
-        }
-    }
-    Ok(lines)
+    json_lines(latencies.iter().flat_map(|latency| {
+        let tenants = std::iter::once(None).chain(latency.tenants.iter().map(Some));
+        tenants.map(move |tenant| line_object(latency, grouping, complete, tenant))
+    }))
 }

@@ -8,8 +8,9 @@ use anyhow::Result;
 use super::super::key::FabricColumns;
 use super::super::line_cache::LineCache;
 use super::super::links::Links;
+use super::super::names::NameNumbers;
 use super::super::report_sums::ReportQuestion;
-use super::super::span::SelectedTime;
+
 use super::super::sums::{MomentBytes, MomentRate, Moments};
 use super::classes::{RateClasses, WindowSums};
 use super::{Evaluate, OpenLatency};
@@ -37,8 +38,7 @@ pub(super) fn scan_windows<'a>(
 ) -> Result<LatencyScan<'a>> {
     let mut windows = LatencyWindows::new(links, evaluate);
     let table = recording.open_table(&fabric::TABLE)?;
-    let (begin, end) = (question.begin.as_ref(), question.end.as_ref());
-    let Some(span) = SelectedTime::between_moments(recording, &table, begin, end)? else {
+    let Some(span) = question.selected_time(recording, &table)? else {
         return Ok(windows.finish());
     };
     // A latency is computed from events that are no traffic.
@@ -64,8 +64,9 @@ pub(super) fn scan_windows<'a>(
             if let Some((link_index, _)) = columns.row_link(row) {
                 let tenant = known.get(columns.quick_key(row), || {
                     let owner = columns.row_owner(row);
-                    WAIT.contains(&owner)
-                        .then(|| windows.tenant_number(owner, columns.line_key(row)))
+                    WAIT.contains(&owner).then(|| {
+                        windows.tenants.number_of((owner.to_owned(), columns.line_key(row)))
+                    })
                 });
                 windows.moments.add_row(
                     link_index,
@@ -83,8 +84,8 @@ pub(super) fn scan_windows<'a>(
 #[derive(Debug)]
 struct LatencyWindows<'a> {
     subjects: Vec<OpenLatency<'a>>,
-    names: Vec<(String, String)>,
-    index: HashMap<(String, String), usize>,
+    /// Owner and key of each tenant.
+    tenants: NameNumbers<(String, String)>,
     /// Bytes by link.
     moments: Moments,
     /// Counts in the current window of the counters of latencies; `None`: without a value.
@@ -125,20 +126,10 @@ impl<'a> LatencyWindows<'a> {
         }
         Self {
             subjects,
-            names: Vec::new(),
-            index: HashMap::new(),
+            tenants: NameNumbers::default(),
             moments: Moments::new(links.links.len()),
             totals: HashMap::new(),
         }
-    }
-
-    /// The number of a tenant, which it gets with its first row.
-    fn tenant_number(&mut self, owner: &str, key: String) -> usize {
-        let name = (owner.to_owned(), key);
-        *self.index.entry(name.clone()).or_insert_with(|| {
-            self.names.push(name);
-            self.names.len() - 1
-        })
     }
 
     /// Begins the window of the next row, if that is another one.
@@ -193,6 +184,6 @@ impl<'a> LatencyWindows<'a> {
     fn finish(mut self) -> LatencyScan<'a> {
         let last_moved = self.moments.finish_moment();
         self.close_window(&last_moved);
-        LatencyScan { subjects: self.subjects, names: self.names }
+        LatencyScan { subjects: self.subjects, names: self.tenants.names }
     }
 }

@@ -5,9 +5,10 @@
 
 use std::fmt::Write as _;
 
+use super::super::answer::owner_label;
 use super::super::key::GroupBy;
 use super::super::render::TextStyle;
-use super::super::table_layout::{ReportColumnKind, TableColumn, TableFit};
+use super::super::table_layout::{ReportColumnKind, TableColumn, TableFit, or_dash};
 use super::{LinkLatency, MIN_WINDOWS, TenantLatency, WindowMeans};
 use crate::terminal::{mark, shorten, wrap_words};
 use crate::text::printable;
@@ -93,8 +94,7 @@ fn correlation_sentence(
 }
 
 fn tenant_label(tenant: &TenantLatency) -> String {
-    let key = printable(&tenant.key);
-    if tenant.key == tenant.owner { format!("({key})") } else { key.into_owned() }
+    owner_label(&tenant.key, &tenant.owner).into_owned()
 }
 
 /// The number of tenants that are not in the table, and why.
@@ -119,64 +119,40 @@ fn latency_columns(
     grouping: GroupBy,
 ) -> Vec<TableColumn> {
     let unit = printable(&latency.unit);
-    let column = |column_kind: ReportColumnKind, head: &str, unit: String, cells: Vec<String>| {
-        TableColumn { column_kind, head: head.to_owned(), unit, cells, noted: false }
+    let column = |column_kind, unit: &str, cell: &dyn Fn(&SplitTenant<'_>) -> String| {
+        TableColumn::new(column_kind, unit, rows.iter().map(cell).collect())
     };
     let values = rows.iter().flat_map(|(_, halves)| halves).filter_map(|half| half.value);
     let times = SharedUnit::for_values(values, &unit);
-    let time_column = |column_kind: ReportColumnKind,
-                       head: &str,
-                       value_of: &dyn Fn(&SplitTenant<'_>) -> Option<f64>| {
-        let cell = |row: &SplitTenant<'_>| {
-            value_of(row).map_or_else(|| "-".to_owned(), |value| times.format_figure(value))
-        };
-        column(column_kind, head, times.unit_name().to_owned(), rows.iter().map(cell).collect())
+    let time_column = |column_kind, half: usize| {
+        column(column_kind, times.unit_name(), &|(_, halves)| {
+            or_dash(halves[half].value.map(|value| times.format_figure(value)))
+        })
     };
     // Both rates in one unit.
-    let rate_column =
-        |column_kind: ReportColumnKind, head: &str, rate_of: &dyn Fn(&WindowMeans) -> f64| {
-            let rates_per_s = rows.iter().flat_map(|(_, halves)| halves).map(rate_of);
-            let shared = SharedUnit::for_values(rates_per_s, "bytes");
-            let cell = |(_, [quiet, busy]): &SplitTenant<'_>| {
-                let figure = |half| shared.format_figure(rate_of(half)).trim_end().to_owned();
-                format!("{} / {}", figure(quiet), figure(busy))
-            };
-            column(column_kind, head, shared.rate_name(), rows.iter().map(cell).collect())
+    let rate_column = |column_kind, rate_of: fn(&WindowMeans) -> f64| {
+        let rates_per_s = rows.iter().flat_map(|(_, halves)| halves).map(rate_of);
+        let shared = SharedUnit::for_values(rates_per_s, "bytes");
+        let cell = |(_, [quiet, busy]): &SplitTenant<'_>| {
+            let figure = |half| shared.format_figure(rate_of(half)).trim_end().to_owned();
+            format!("{} / {}", figure(quiet), figure(busy))
         };
-    let windows =
-        |(_, [quiet, busy]): &SplitTenant<'_>| format!("{} / {}", quiet.windows, busy.windows);
+        column(column_kind, &shared.rate_name(), &cell)
+    };
     let ratio = |(_, [quiet, busy]): &SplitTenant<'_>| {
         let ratio = quiet.value.zip(busy.value).map(|(quiet, busy)| busy / quiet);
-        ratio
-            .filter(|quotient| quotient.is_finite())
-            .map_or_else(|| "-".to_owned(), units::format_ratio)
+        or_dash(ratio.filter(|quotient| quotient.is_finite()).map(units::format_ratio))
     };
     vec![
-        column(
-            ReportColumnKind::Name,
-            grouping.name(),
-            String::new(),
-            rows.iter().map(|row| tenant_label(row.0)).collect(),
-        ),
-        time_column(ReportColumnKind::Before, "others quiet", &|(_, [quiet, _])| quiet.value),
-        time_column(ReportColumnKind::After, "others busy", &|(_, [_, busy])| busy.value),
-        column(
-            ReportColumnKind::Ratio,
-            ReportColumnKind::Ratio.column_word(),
-            String::new(),
-            rows.iter().map(ratio).collect(),
-        ),
-        column(
-            ReportColumnKind::Windows,
-            ReportColumnKind::Windows.column_word(),
-            String::new(),
-            rows.iter().map(windows).collect(),
-        ),
-        rate_column(ReportColumnKind::Own, ReportColumnKind::Own.column_word(), &|half| {
-            half.own_per_s
+        column(ReportColumnKind::Name, "", &|(tenant, _)| tenant_label(tenant))
+            .with_head(grouping.name()),
+        time_column(ReportColumnKind::Before, 0).with_head("others quiet"),
+        time_column(ReportColumnKind::After, 1).with_head("others busy"),
+        column(ReportColumnKind::Ratio, "", &ratio),
+        column(ReportColumnKind::Windows, "", &|(_, [quiet, busy])| {
+            format!("{} / {}", quiet.windows, busy.windows)
         }),
-        rate_column(ReportColumnKind::Others, ReportColumnKind::Others.column_word(), &|half| {
-            half.others_per_s
-        }),
+        rate_column(ReportColumnKind::Own, |half| half.own_per_s),
+        rate_column(ReportColumnKind::Others, |half| half.others_per_s),
     ]
 }

@@ -161,9 +161,9 @@ impl LiveFrames {
     /// The batch lacks columns of the table.
     pub fn add_fabric(&mut self, batch: &RecordBatch) -> Result<bool> {
         let questions = GROUPINGS.map(ReportQuestion::grouped_by);
-        let grouped_columns: Result<Vec<FabricColumns<'_>>> =
-            questions.iter().map(|question| FabricColumns::new(batch, question)).collect();
-        let columns_by_grouping = grouped_columns?;
+        let columns_by_grouping =
+            questions.iter().map(|question| FabricColumns::new(batch, question));
+        let columns_by_grouping = columns_by_grouping.collect::<Result<Vec<_>>>()?;
         let Some(first_columns) = columns_by_grouping.first() else { return Ok(false) };
         let pids = columns::i32_column(batch, "pid")?;
         let cgroups = columns::bits_column(batch, "cgroup_id")?;
@@ -179,28 +179,14 @@ impl LiveFrames {
             let Some(direction) = self.find_direction(counter, first_columns, row) else {
                 continue;
             };
-            let value = nullable_value(first_columns.value, row);
-            self.open_frame.add_window(
-                counter,
-                direction,
-                first_columns.row_window(row),
-                walls.value(row),
-            );
-            let Some(value) = value else { continue };
-            let row_keys = columns_by_grouping
-                .iter()
-                .map(|columns_of| columns_of.quick_key(row))
-                .map(|(_, owner, name, number, ..)| (owner, name, number));
-            let owner_keys: [(i32, i32, i64); GROUPINGS.len()] = {
-                let mut keys = [(0, 0, 0); GROUPINGS.len()];
-                keys.iter_mut().zip(row_keys).for_each(|(key, row_key)| *key = row_key);
-                keys
-            };
+            let window = first_columns.row_window(row);
+            self.open_frame.add_window(counter, direction, window, walls.value(row));
+            let Some(value) = nullable_value(first_columns.value, row) else { continue };
+            let owner_keys: [_; GROUPINGS.len()] =
+                std::array::from_fn(|grouping| columns_by_grouping[grouping].tenant_key(row));
             let owner = *known_owners.entry(owner_keys).or_insert_with(|| {
-                let keys = columns_by_grouping
-                    .iter()
-                    .map(|grouping_columns| grouping_columns.line_key(row))
-                    .collect();
+                let keys =
+                    columns_by_grouping.iter().map(|columns| columns.line_key(row)).collect();
                 let task = nullable_value(pids, row).map(|pid| LiveTask {
                     pid,
                     cgroup_id: cgroups.get(row),
@@ -208,12 +194,8 @@ impl LiveFrames {
                 });
                 self.owners.find_or_add_id(first_columns.row_owner(row), keys, task)
             });
-            self.open_frame.add_share(
-                direction,
-                owner,
-                value,
-                nullable_value(first_columns.confidence, row),
-            );
+            let confidence = nullable_value(first_columns.confidence, row);
+            self.open_frame.add_share(direction, owner, value, confidence);
         }
         Ok(is_closed)
     }

@@ -184,9 +184,7 @@ impl LiveFrames {
     pub fn default_grouping(&self, watched_index: usize) -> GroupBy {
         let mut by_cgroup: HashMap<&str, f64> = HashMap::new();
         for frame in &self.frames {
-            let rates =
-                frame.rates.range(directions_of(watched_index)).flat_map(|(_, rates)| rates);
-            for (owner, per_s) in rates {
+            for (owner, per_s) in owner_rates(frame, watched_index) {
                 let tasks = [owner::TASK, owner::OTHER_TASKS];
                 let Some(known) = self.owners.find_owner(*owner) else { continue };
                 if tasks.contains(&known.owner_kind.as_str()) {

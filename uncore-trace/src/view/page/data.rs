@@ -2,8 +2,10 @@
 
 use std::io;
 
+use super::super::answer::line_name;
 use super::super::headroom::LinkHeadroom;
 use super::super::html::json::Json;
+use super::super::json_lines::json_object;
 use super::super::links::{Links, PeakLimit, limit};
 use super::super::report_sums::ReportLine;
 use super::grid::PageGrid;
@@ -120,8 +122,7 @@ impl PageData<'_> {
         series: &PlotSeries,
     ) -> io::Result<()> {
         let event = &plot.event;
-        let link_peak =
-            event.link.and_then(|(link, direction)| limit(self.links.links.get(link)?, direction));
+        let link_peak = event.link.and_then(|link| self.links.peak_limit(link));
         json.write_object(|json| {
             json.write_key("name")?.write_value(&printable(&event.name))?;
             json.write_key("unit")?.write_value(&printable(&event.unit))?;
@@ -215,11 +216,10 @@ impl PageData<'_> {
         let value = line.known_value();
         let interval = line.value_interval(&plot.event);
         let methods: Vec<_> = line.methods.iter().map(|method| printable(method)).collect();
-        let key = printable(&line.key);
-        let name = if line.key == line.owner { format!("({key})") } else { key.into_owned() };
+
         json.write_object(|json| {
             json.write_key("tenant")?.write_value(&tenant)?;
-            json.write_key("name")?.write_value(&name)?;
+            json.write_key("name")?.write_value(&line_name(line))?;
             json.write_key("value")?.write_number(value)?;
             json.write_key("low")?.write_number(interval.map(|ends| ends.low))?;
             json.write_key("high")?
@@ -233,14 +233,10 @@ impl PageData<'_> {
     }
 
     fn write_loss(&self, json: &mut Json<'_>, lost: &LossSpan) -> io::Result<()> {
-        json.write_object(|json| {
-            json.write_key("words")?.write_value(&lost.words)?;
-            json.write_key("from")?
-                .write_value(&lost.from_ns.map(|ns| self.seconds_after_begin(ns)))?;
-            json.write_key("to")?
-                .write_value(&lost.to_ns.map(|ns| self.seconds_after_begin(ns)))?;
-            json.write_key("detail")?.write_value(&lost.detail)
-        })
+        let seconds = |ns: Option<i64>| ns.map(|ns| self.seconds_after_begin(ns));
+        let (from, to) = (seconds(lost.from_ns), seconds(lost.to_ns));
+        let (words, detail) = (&lost.words, &lost.detail);
+        json.write_value(&json_object! { words: words, from: from, to: to, detail: detail })
     }
 }
 

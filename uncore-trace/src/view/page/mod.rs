@@ -32,13 +32,14 @@ use self::data::PageData;
 use self::grid::PageGrid;
 use self::notices::PageNotices;
 use self::planned::PagePlan;
+use self::series::SeriesFilling;
 use self::survey::PageSurvey;
 use super::answer::answer;
 use super::headroom::headroom;
 use super::incomplete::Incomplete;
 use super::links::Links;
 use super::report_sums::ReportQuestion;
-use super::span::SelectedTime;
+
 use super::tenants::common_grouping;
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;
@@ -79,16 +80,8 @@ pub fn write_page(
     let pairs = table.metadata_pairs();
     let plan = PagePlan::from_metadata(pairs);
     let links = Links::from_metadata(pairs)?;
-    let ReportQuestion { begin: begin_moment, end: end_moment, cgroup_depth, .. } =
-        options.question.clone();
-    let is_limited = begin_moment.is_some() || end_moment.is_some();
-    let Some(span) = SelectedTime::between_moments(
-        recording,
-        &table,
-        begin_moment.as_ref(),
-        end_moment.as_ref(),
-    )?
-    else {
+    let is_limited = options.question.begin.is_some() || options.question.end.is_some();
+    let Some(span) = options.question.selected_time(recording, &table)? else {
         bail!("{} has no rows: there is nothing to show", recording.recording_path().display());
     };
     let (start_ns, mut events) =
@@ -105,7 +98,8 @@ pub fn write_page(
     let areas: usize = survey.plots.iter().map(|plot| plot.areas.len()).sum();
     let points = (ALL_POINTS / areas.max(1)).clamp(LEAST_POINTS, POINTS);
     let grid = PageGrid::new(&span, pairs, points);
-    let series = series::fill_series(recording, (&survey, &links), &question, (&span, grid))?;
+    let series =
+        SeriesFilling::new(&survey, &links, grid).read_rows(recording, &question, &span)?;
     let notices = PageNotices::read_notices(recording, pairs, &span)?;
     let incomplete = Incomplete::from_recording(recording)?;
     let incomplete = incomplete.map(|known_incomplete| {
@@ -129,7 +123,7 @@ pub fn write_page(
         json.write_key("path")?.write_value(&printable(options.path))?;
         json.write_key("by")?.write_value(grouping.name())?;
         json.write_key("limited")?.write_value(&is_limited)?;
-        json.write_key("depth")?.write_value(&cgroup_depth)?;
+        json.write_key("depth")?.write_value(&question.cgroup_depth)?;
         json.write_key("answer")?.write_value(&answer)?;
         json.write_key("incomplete")?.write_value(&incomplete)?;
         data.write_json(json)?;

@@ -109,41 +109,7 @@ struct AreaSlot {
 }
 
 /// Sums the rows of a recording by bucket and area.
-///
-/// # Errors
-///
-/// The table cannot be read.
-pub(super) fn fill_series(
-    recording: &Recording,
-    (survey, links): (&PageSurvey, &Links),
-    question: &ReportQuestion<'_>,
-    (span, grid): (&SelectedTime, PageGrid),
-) -> Result<AllSeries> {
-    let mut filling = SeriesFilling::new(survey, links, grid);
-    let table = recording.open_table(&fabric::TABLE)?;
-    let question = &ReportQuestion { links: None, ..question.clone() };
-    let read = question.columns_to_read(recording);
-    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {
-        let batch = batch?;
-        let columns = FabricColumns::new(&batch, question)?;
-        let mut known: HashMap<(i32, QuickKey), [Option<AreaSlot>; 2]> = HashMap::new();
-        for row in 0..columns.rows {
-            let end_ns = columns.mono_ns.value(row);
-            if !span.wanted.contains(&end_ns) || !columns.is_wanted(row) {
-                continue;
-            }
-            filling.advance_to(end_ns);
-            let key = (columns.counter.value(row), columns.quick_key(row));
-            let slots = *known.entry(key).or_insert_with(|| filling.slots_of_row(&columns, row));
-            for slot in slots.into_iter().flatten() {
-                filling.add_row(slot, &columns, row);
-            }
-        }
-    }
-    Ok(filling.finish_series())
-}
-
-struct SeriesFilling<'a> {
+pub(super) struct SeriesFilling<'a> {
     survey: &'a PageSurvey,
     links: &'a Links,
     grid: PageGrid,
@@ -159,7 +125,8 @@ struct SeriesFilling<'a> {
 }
 
 impl<'a> SeriesFilling<'a> {
-    fn new(survey: &'a PageSurvey, links: &'a Links, grid: PageGrid) -> Self {
+    /// No rows yet.
+    pub(super) fn new(survey: &'a PageSurvey, links: &'a Links, grid: PageGrid) -> Self {
         let plots = || survey.plots.iter().enumerate();
         let of_links = plots().filter_map(|(link_plot, plot)| Some((plot.event.link?, link_plot)));
         let event = |plot: &'a PagePlot| (plot.event.name.as_str(), plot.event.unit.as_str());
@@ -188,6 +155,40 @@ impl<'a> SeriesFilling<'a> {
             touched: Vec::new(),
             end_ns: i64::MIN,
         }
+    }
+
+    /// Reads the rows of a time, grouped as the survey is.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be read.
+    pub(super) fn read_rows(
+        mut self,
+        recording: &Recording,
+        question: &ReportQuestion<'_>,
+        span: &SelectedTime,
+    ) -> Result<AllSeries> {
+        let table = recording.open_table(&fabric::TABLE)?;
+        let question = &ReportQuestion { links: None, ..question.clone() };
+        let read = question.columns_to_read(recording);
+        for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {
+            let batch = batch?;
+            let columns = FabricColumns::new(&batch, question)?;
+            let mut known: HashMap<(i32, QuickKey), [Option<AreaSlot>; 2]> = HashMap::new();
+            for row in 0..columns.rows {
+                let end_ns = columns.mono_ns.value(row);
+                if !span.wanted.contains(&end_ns) || !columns.is_wanted(row) {
+                    continue;
+                }
+                self.advance_to(end_ns);
+                let key = (columns.counter.value(row), columns.quick_key(row));
+                let slots = *known.entry(key).or_insert_with(|| self.slots_of_row(&columns, row));
+                for slot in slots.into_iter().flatten() {
+                    self.add_row(slot, &columns, row);
+                }
+            }
+        }
+        Ok(self.finish_series())
     }
 
     /// The next rows belong to windows that end at `end_ns`; rows come in the order of their

@@ -6,10 +6,11 @@ use super::super::key::GroupBy;
 use super::super::sample::{
     Broken, INTACT, MARKS, SampleRecording, sample_link, sample_peak, sample_plan,
 };
-use super::super::span::TimePoint;
+use super::super::span::{SelectedTime, TimePoint};
 use super::*;
 use crate::schema::link::PeakSource;
 use crate::schema::metadata;
+use crate::view::span::SelectedTime;
 
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)>\u{2028}\u{1b}[2J\u{202e}'\"&amp;";
 
@@ -139,7 +140,7 @@ fn few_buckets_keep_the_sum_and_the_highest_window() {
     let grid = PageGrid::new(&span, table.metadata_pairs(), 7);
     assert_eq!((grid.count, grid.bucket_ns), (7, 430_000_000));
     let series =
-        series::fill_series(&recording, (&survey, &links), &question, (&span, grid)).unwrap();
+        SeriesFilling::new(&survey, &links, grid).read_rows(&recording, &question, &span).unwrap();
     for (plot, series) in survey.plots.iter().zip(&series.plots) {
         let sum: f64 = series.areas.iter().flat_map(|area| &area.value).sum();
         assert!((sum - plot.event.total).abs() < 1e-6 * sum, "{}", plot.event.name);

@@ -5,8 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::{ReportEvent, ReportLine, ShareSum, merge_lines, sort_by_value};
-use crate::schema::owner;
+use super::{ReportEvent, ReportLine, ShareSum, merge_lines};
 
 /// The largest part of a line that `fabric` may lack if its shape is that of `fabric`.
 const MISSING_FROM_SHAPE: f64 = 0.01;
@@ -37,9 +36,7 @@ pub(super) fn replace_lines(events: &mut [ReportEvent], parts: Vec<Vec<ReportEve
             }
         }
         event.lines = lines.into_values().collect();
-        let nobody = event.lines.iter().filter(|line| line.owner == owner::UNATTRIBUTED);
-        event.unattributed = nobody.map(|line| line.sum.value).sum();
-        sort_by_value(&mut event.lines);
+        event.finish_lines();
     }
 }
 

@@ -38,8 +38,8 @@ impl RollupSummer {
             WallTimeSource::Recorded => window.ts_us(end_ns),
             WallTimeSource::Clock(snapshot) => snapshot.wall_at(end_ns) / 1000,
         };
-        self.open_lines = self.open_lines.saturating_sub(window.line_count());
-        let span = TimeSpan::new(window.begin_ns(), end_ns);
+        self.open_lines = self.open_lines.saturating_sub(window.lines.len());
+        let span = TimeSpan::new(window.begin_ns, end_ns);
         let mut rows = rollup::Builder::default();
         let (lines, totals) = window.into_lines(self.form.owners, self.canary.as_deref());
         for counter_index in totals.keys() {

@@ -55,10 +55,6 @@ pub(super) struct OwnerSum {
 }
 
 impl OwnerSum {
-    fn new(counter_index: usize, owner: RollupOwner, method: String) -> Self {
-        Self { counter_index, owner, method, sum: ShareSum::default() }
-    }
-
     /// The values of the line's row; `None` if its counters had no value in the whole window.
     pub(super) fn row_values(&self, totals: &CounterTotals) -> Option<RowValues> {
         if totals.known_ns() == 0 {
@@ -93,10 +89,11 @@ fn coarse_up(value: f64) -> f64 {
 /// An open window of the roll-up: its lines, and the totals of its counters.
 #[derive(Debug, Default)]
 pub(super) struct OpenWindow {
-    begin_ns: i64,
+    /// Begin of the window, ns.
+    pub(super) begin_ns: i64,
     /// The end of the newest row when it was first found to be over, ns.
     over_since: Option<i64>,
-    lines: Vec<OwnerSum>,
+    pub(super) lines: Vec<OwnerSum>,
     index: HashMap<(usize, RollupOwner, String), usize>,
     totals: HashMap<usize, CounterTotals>,
     /// The end of the newest window of `fabric`.
@@ -107,16 +104,6 @@ impl OpenWindow {
     /// A window that begins at `begin_ns`, without lines.
     pub(super) fn new(begin_ns: i64) -> Self {
         Self { begin_ns, ..Self::default() }
-    }
-
-    /// Begin of the window, ns.
-    pub(super) const fn begin_ns(&self) -> i64 {
-        self.begin_ns
-    }
-
-    /// Number of lines of the window.
-    pub(super) fn line_count(&self) -> usize {
-        self.lines.len()
     }
 
     /// Notes that the window is over at `newest_ns`. Returns when it was first over.
@@ -177,7 +164,8 @@ impl OpenWindow {
             if is_full { (counter_index, RollupOwner::with_kind(OTHER_TASKS), key.2) } else { key };
         let window_lines = &mut self.lines;
         let line = *self.index.entry(key).or_insert_with_key(|(new_index, owner, method)| {
-            window_lines.push(OwnerSum::new(*new_index, owner.clone(), method.clone()));
+            let (owner, method, sum) = (owner.clone(), method.clone(), ShareSum::default());
+            window_lines.push(OwnerSum { counter_index: *new_index, owner, method, sum });
             *open_lines += 1;
             window_lines.len() - 1
         });

@@ -24,13 +24,9 @@ impl Confidence {
     #[inline]
     pub fn add_row(&mut self, value: f64, confidence: Option<f32>) {
         let Some(confidence) = confidence else { return };
-        self.add_sum(&Self::of_row(value.max(0.0), confidence));
-    }
-
-    #[inline]
-    fn of_row(value: f64, confidence: f32) -> Self {
-        let plain = f64::from(confidence);
-        Self { claims: 1, lowest: Some(confidence), by_value: (plain * value, value), plain }
+        let (value, plain) = (value.max(0.0), f64::from(confidence));
+        let (lowest, by_value) = (Some(confidence), (plain * value, value));
+        self.add_sum(&Self { claims: 1, lowest, by_value, plain });
     }
 
     /// Adds the rows of another sum.

@@ -40,10 +40,9 @@ pub(super) fn write_cpu_changes<W: Write>(
             }
         }
     }
-    let mut at_begin: BTreeMap<i32, &str> = BTreeMap::new();
-    for (_, cpu, state) in changes.iter().filter(|(ns, ..)| *ns <= span.begin_ns) {
-        at_begin.insert(*cpu, state);
-    }
+    let before = changes.iter().filter(|(ns, ..)| *ns <= span.begin_ns);
+    let at_begin: BTreeMap<i32, &str> =
+        before.map(|(_, cpu, state)| (*cpu, state.as_str())).collect();
     let begin = at_begin.into_iter().filter(|(_, state)| *state != cpus::ONLINE);
     let begin = begin.map(|(cpu, state)| (span.begin_ns, cpu, state));
     let within = changes.iter().filter(|(ns, ..)| span.begin_ns < *ns && *ns <= span.end_ns);
@@ -82,17 +81,18 @@ pub(super) fn write_losses<W: Write>(
                 ("count", EventDetail::Number(counts.value(row))),
                 ("span_ns", EventDetail::Number(spans.value(row))),
             ];
-            if let Some(cpu) = nullable_value(cpus, row) {
-                details.push(("cpu", EventDetail::Number(cpu.into())));
-            }
-            if let Some(counter) = nullable_value(counters, row) {
+            let cpu = nullable_value(cpus, row);
+            details.extend(cpu.map(|cpu| ("cpu", EventDetail::Number(cpu.into()))));
+            details.extend(nullable_value(counters, row).map(|counter| {
                 let unnamed = || format!("counter {counter}");
                 let name = names.get(&counter).cloned().unwrap_or_else(unnamed);
-                details.push(("counter", EventDetail::Text(name)));
-            }
-            if let Some(detail) = texts.is_valid(row).then(|| texts.value(row)) {
-                details.push(("detail", EventDetail::Text(printable(detail).into_owned())));
-            }
+                ("counter", EventDetail::Text(name))
+            }));
+            details.extend(
+                texts.is_valid(row).then(|| {
+                    ("detail", EventDetail::Text(printable(texts.value(row)).into_owned()))
+                }),
+            );
             let track = if loss::is_precision(cause) {
                 track_or_new(&mut noted, "Notes", packets)?
             } else {

@@ -53,9 +53,6 @@ pub struct PerfettoSummary {
     pub has_slices: bool,
 }
 
-/// Both clocks at one moment.
-type Clocks = Snapshot;
-
 /// Writes the time of `span`, with the rows of `fabric`. Tenants are what `grouping` says; the
 /// `top` largest of each quantity have tracks of their own.
 ///
@@ -72,7 +69,7 @@ pub fn write_perfetto(
 ) -> Result<PerfettoSummary> {
     let mut packets = TracePackets::new(output, clocks_at_begin(fabric, span)?)?;
     marks::write_marks(recording, span, &mut packets)?;
-    let names = ExportNames::new(fabric)?.group_tenants_by(grouping, recording);
+    let names = ExportNames::new(fabric, grouping, recording)?;
     rates::write_rates(&SelectedRows::new(fabric, span), names, top, &mut packets)?;
     let has_slices = slices::write_slices(recording, span, &mut packets)?;
     changes::write_cpu_changes(recording, span, &mut packets)?;
@@ -82,12 +79,12 @@ pub fn write_perfetto(
 }
 
 /// Both clocks at the begin of the recording, from its metadata, or else from its rows.
-fn clocks_at_begin(fabric: &OpenTable, span: &SelectedTime) -> Result<Clocks> {
+fn clocks_at_begin(fabric: &OpenTable, span: &SelectedTime) -> Result<Snapshot> {
     let Some(text) = fabric.metadata_pairs().get(metadata::CLOCKS) else {
         let (mono_ns, wall_ns) = (span.begin_ns, span.begin_ns.saturating_add(span.wall_ns));
         return Ok(Snapshot { mono_ns, wall_ns });
     };
-    let clocks: Vec<Clocks> = serde_json::from_str(text)
+    let clocks: Vec<Snapshot> = serde_json::from_str(text)
         .with_context(|| format!("{} in the metadata is malformed", metadata::CLOCKS))?;
     clocks.first().copied().with_context(|| format!("{} is an empty list", metadata::CLOCKS))
 }

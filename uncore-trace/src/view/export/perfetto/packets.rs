@@ -10,7 +10,6 @@ use anyhow::Result;
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key};
 
-use super::Clocks;
 use super::proto::{
     BUILTIN_CLOCK_MONOTONIC, BUILTIN_CLOCK_REALTIME, CHILD_ORDERING_EXPLICIT, ClockReading,
     ClockSnapshot, CounterDescriptor, DebugAnnotation, InternedData, InternedName,
@@ -18,6 +17,7 @@ use super::proto::{
     TRACE_PACKET, TYPE_COUNTER, TYPE_INSTANT, TYPE_SLICE_BEGIN, TYPE_SLICE_END, TracePacket,
     TracePacketDefaults, TrackDescriptor, TrackEvent,
 };
+use crate::clock::Snapshot;
 
 /// Id of the sequence; 0 is not allowed.
 const SEQUENCE: u32 = 1;
@@ -56,7 +56,7 @@ pub(super) struct TrackScale {
 
 impl<W: Write> TracePackets<W> {
     /// Begins a trace.
-    pub(super) fn new(output: W, clocks: Clocks) -> Result<Self> {
+    pub(super) fn new(output: W, clocks: Snapshot) -> Result<Self> {
         let mut packets = Self {
             output,
             buffer: Vec::new(),

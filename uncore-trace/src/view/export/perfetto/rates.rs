@@ -61,7 +61,7 @@ fn add_all_tracks<W: Write>(
     }
     let mut order: Vec<usize> = (0..counts.len()).collect();
     order.sort_by_key(|count_index| (groups[counts[*count_index].group.as_str()], *count_index));
-    let mut indexed_tracks: Vec<(usize, CountTracks)> = Vec::new();
+    let mut tracks_by_count: BTreeMap<usize, CountTracks> = BTreeMap::new();
     let mut group: Option<(&str, TrackId)> = None;
     for place_in_plan in order {
         let planned_count = &counts[place_in_plan];
@@ -70,13 +70,11 @@ fn add_all_tracks<W: Write>(
             _ => packets.add_track(&planned_count.group, None, None)?,
         };
         group = Some((&planned_count.group, parent));
-        indexed_tracks.push((
-            place_in_plan,
-            add_count_tracks(survey, planned_count, &survey.lines[place_in_plan], parent, packets)?,
-        ));
+        let lines = &survey.lines[place_in_plan];
+        let tracks = add_count_tracks(survey, planned_count, lines, parent, packets)?;
+        tracks_by_count.insert(place_in_plan, tracks);
     }
-    indexed_tracks.sort_by_key(|(plan_index, _)| *plan_index);
-    Ok(indexed_tracks.into_iter().map(|(_, tracks)| tracks).collect())
+    Ok(tracks_by_count.into_values().collect())
 }
 
 fn add_count_tracks<W: Write>(

@@ -281,7 +281,7 @@ fn trace(
     add: fn(&Recording, &SelectedTime, &mut TracePackets<File>) -> Result<()>,
 ) -> Read {
     let path = dir.path().join("trace");
-    let clocks = Clocks { mono_ns: BEGIN, wall_ns: WALL + BEGIN };
+    let clocks = Snapshot { mono_ns: BEGIN, wall_ns: WALL + BEGIN };
     let mut packets = TracePackets::new(File::create(&path).unwrap(), clocks).unwrap();
     add(&recording, &span, &mut packets).unwrap();
     let (tracks, events) = packets.end_trace();
