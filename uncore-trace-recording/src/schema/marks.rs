@@ -81,6 +81,21 @@ pub struct Mark {
 }
 
 impl Mark {
+    /// Whether it is a span that was not ended.
+    pub fn is_open(&self) -> bool {
+        self.kind == MarkKind::Span && self.end_ns.is_none()
+    }
+
+    /// The end: for an instant its time, for a span that was not ended the largest time.
+    pub fn last_ns(&self) -> i64 {
+        self.end_ns.unwrap_or(if self.is_open() { i64::MAX } else { self.mono_ns })
+    }
+
+    /// Whether any of it lies between two times.
+    pub fn is_within(&self, begin_ns: i64, end_ns: i64) -> bool {
+        self.mono_ns <= end_ns && begin_ns <= self.last_ns()
+    }
+
     /// The mark as a row of the table.
     pub fn to_row<'a>(&'a self, origin: &'a RecordingOrigin) -> Row<'a> {
         Row {

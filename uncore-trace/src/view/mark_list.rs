@@ -6,28 +6,21 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
-
-use super::json_lines::json_lines;
+use super::json_lines::{json_lines, json_object};
 use super::machine_output::field_text;
-use super::marks::RecordedMark;
 use super::render::TextStyle;
+use crate::schema::marks::Mark;
 use crate::table::{ColumnFit, TextTable};
 use crate::terminal::mark;
 use crate::text::{csv_field, csv_text, printable};
 
 /// The first `max_marks` marks as a table, with a heading above; empty without marks. `start_ns` is
 /// the begin of the recording.
-pub fn draw_marks(
-    marks: &[&RecordedMark],
-    start_ns: i64,
-    max_marks: usize,
-    style: TextStyle,
-) -> String {
+pub fn draw_marks(marks: &[&Mark], start_ns: i64, max_marks: usize, style: TextStyle) -> String {
     if marks.is_empty() {
         return String::new();
     }
-    let second = |ns: i64| format!("{:.3} s", ns.saturating_sub(start_ns) as f64 / 1e9);
+    let second = |ns: i64| format!("{:.3} s", seconds_after(start_ns, ns));
     let mut mark_table = TextTable::new([
         ("from", ColumnFit::Number),
         ("to", ColumnFit::Number),
@@ -39,60 +32,45 @@ pub fn draw_marks(
             None if mark.is_open() => "not ended".to_owned(),
             None => String::new(),
         };
-        mark_table.add_row([second(mark.begin_ns), end, printable(&mark.text).into_owned()]);
+        mark_table.add_row([second(mark.mono_ns), end, printable(&mark.text).into_owned()]);
     }
     mark_table.to_text(style.width, mark(style.ascii))
 }
 
-/// The object of a mark; `report --help` lists the keys.
-#[derive(Debug, Serialize)]
-struct MarkObject<'a> {
-    text: &'a str,
-    kind: &'static str,
-    begin_s: f64,
-    end_s: Option<f64>,
-    begin_ns: i64,
-    end_ns: Option<i64>,
-    source: &'a str,
-    pid: Option<i32>,
+fn seconds_after(start_ns: i64, ns: i64) -> f64 {
+    ns.saturating_sub(start_ns) as f64 / 1e9
 }
 
-impl<'a> MarkObject<'a> {
-    fn new(mark: &'a RecordedMark, start_ns: i64) -> Self {
-        let second = |ns: i64| ns.saturating_sub(start_ns) as f64 / 1e9;
-        Self {
+/// The marks as JSON, one object per line; `report --help` lists the keys.
+pub fn marks_as_json(marks: &[&Mark], start_ns: i64) -> serde_json::Result<String> {
+    json_lines(marks.iter().map(|mark| {
+        json_object! {
             text: &mark.text,
             kind: mark.kind.kind_name(),
-            begin_s: second(mark.begin_ns),
-            end_s: mark.end_ns.map(second),
-            begin_ns: mark.begin_ns,
+            begin_s: seconds_after(start_ns, mark.mono_ns),
+            end_s: mark.end_ns.map(|end_ns| seconds_after(start_ns, end_ns)),
+            begin_ns: mark.mono_ns,
             end_ns: mark.end_ns,
             source: &mark.source,
             pid: mark.pid,
         }
-    }
-}
-
-/// The marks as JSON, one object per line.
-pub fn marks_as_json(marks: &[&RecordedMark], start_ns: i64) -> serde_json::Result<String> {
-    json_lines(marks.iter().map(|mark| MarkObject::new(mark, start_ns)))
+    }))
 }
 
 /// The marks as CSV (RFC 4180, with the line ends of this system), with a line of names first.
-pub fn marks_as_csv(marks: &[&RecordedMark], start_ns: i64) -> String {
+pub fn marks_as_csv(marks: &[&Mark], start_ns: i64) -> String {
     let mut csv_lines = "text,kind,begin_s,end_s,begin_ns,end_ns,source,pid\n".to_owned();
     for mark in marks {
-        let object = MarkObject::new(mark, start_ns);
         let text = |text: &str| csv_field(&csv_text(text), ",").into_owned();
         let fields = [
-            text(object.text),
-            object.kind.to_owned(),
-            object.begin_s.to_string(),
-            field_text(object.end_s),
-            object.begin_ns.to_string(),
-            field_text(object.end_ns),
-            text(object.source),
-            field_text(object.pid),
+            text(&mark.text),
+            mark.kind.kind_name().to_owned(),
+            seconds_after(start_ns, mark.mono_ns).to_string(),
+            field_text(mark.end_ns.map(|end_ns| seconds_after(start_ns, end_ns))),
+            mark.mono_ns.to_string(),
+            field_text(mark.end_ns),
+            text(&mark.source),
+            field_text(mark.pid),
         ];
         // Writing to a String cannot fail.
         writeln!(csv_lines, "{}", fields.join(",")).unwrap_or_default();
@@ -107,7 +85,7 @@ mod tests {
     use super::*;
     use crate::terminal::cells;
 
-    fn marks() -> Vec<RecordedMark> {
+    fn marks() -> Vec<Mark> {
         RecordedMarks::read_list(
             &SampleRecording::new(false, &Broken { marks: MARKS, ..INTACT }).open(),
         )
@@ -117,7 +95,7 @@ mod tests {
     #[test]
     fn the_list_of_marks_has_their_times_and_escaped_names() {
         let marks = marks();
-        let marks: Vec<&RecordedMark> = marks.iter().collect();
+        let marks: Vec<&Mark> = marks.iter().collect();
         let wide = draw_marks(&marks, BEGIN, 10, TextStyle::default());
         insta::assert_snapshot!("marks", wide);
         assert!(!wide.contains('\u{1b}'), "{wide:?}");
@@ -135,7 +113,7 @@ mod tests {
     #[test]
     fn json_lines_of_marks_have_the_text_as_it_is() {
         let marks = marks();
-        let marks: Vec<&RecordedMark> = marks.iter().collect();
+        let marks: Vec<&Mark> = marks.iter().collect();
         let text = marks_as_json(&marks, BEGIN).unwrap();
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

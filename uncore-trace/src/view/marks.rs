@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail};
 
 use super::span::SpanEdge;
-use crate::schema::marks::{ListedMarks, MarkKind, TABLE};
+use crate::schema::marks::{ListedMarks, Mark, TABLE};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
 use crate::terminal::shorten;
@@ -13,53 +13,11 @@ const NAMED: usize = 8;
 /// Width of a name in an error message.
 const NAME_CELLS: usize = 40;
 
-/// An instant or a span.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedMark {
-    /// Time of an instant, or begin of a span, `CLOCK_MONOTONIC`, ns.
-    pub begin_ns: i64,
-    /// End of a span, `CLOCK_MONOTONIC`, ns; `None` for an instant, and for a span that was not
-    /// ended.
-    pub end_ns: Option<i64>,
-    /// What it is.
-    pub kind: MarkKind,
-    /// Name of the mark, as recorded: not escaped.
-    pub text: String,
-    /// Source of the mark, as in the table: not escaped.
-    pub source: String,
-    /// Process that sent it, if known.
-    pub pid: Option<i32>,
-}
-
-impl From<marks::Mark> for RecordedMark {
-    fn from(mark: marks::Mark) -> Self {
-        let marks::Mark { mono_ns, end_ns, kind, text, source, pid } = mark;
-        Self { begin_ns: mono_ns, end_ns, kind, text, source, pid }
-    }
-}
-
-impl RecordedMark {
-    /// Whether the mark is a span that was not ended.
-    pub fn is_open(&self) -> bool {
-        self.kind == MarkKind::Span && self.end_ns.is_none()
-    }
-
-    /// The end: for an instant its time, for a span that was not ended the largest time.
-    pub fn last_ns(&self) -> i64 {
-        self.end_ns.unwrap_or(if self.is_open() { i64::MAX } else { self.begin_ns })
-    }
-
-    /// Whether any of it lies between two times.
-    pub fn is_within(&self, begin_ns: i64, end_ns: i64) -> bool {
-        self.begin_ns <= end_ns && begin_ns <= self.last_ns()
-    }
-}
-
 /// The marks of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecordedMarks {
     /// In the order of their begin.
-    pub list: Vec<RecordedMark>,
+    pub list: Vec<Mark>,
     /// Number of further marks for which a single file has no room.
     pub left_out: u64,
 }
@@ -70,7 +28,7 @@ impl RecordedMarks {
     /// # Errors
     ///
     /// The marks cannot be read.
-    pub fn read_list(recording: &Recording) -> Result<Vec<RecordedMark>> {
+    pub fn read_list(recording: &Recording) -> Result<Vec<Mark>> {
         Ok(Self::read_marks(recording)?.list)
     }
 
@@ -88,9 +46,9 @@ impl RecordedMarks {
                     .with_context(|| {
                         format!("cannot read {}", recording.recording_path().display())
                     })?;
-            Self { list: marks.into_iter().map(RecordedMark::from).collect(), left_out }
+            Self { list: marks, left_out }
         };
-        marks.list.sort_by_key(|mark| mark.begin_ns);
+        marks.list.sort_by_key(|mark| mark.mono_ns);
         Ok(marks)
     }
 
@@ -109,7 +67,7 @@ impl RecordedMarks {
             );
         };
         Ok(match edge {
-            SpanEdge::Begin => mark.begin_ns,
+            SpanEdge::Begin => mark.mono_ns,
             SpanEdge::End => mark.last_ns(),
         })
     }
@@ -137,11 +95,11 @@ impl RecordedMarks {
 }
 
 /// The rows of the table.
-fn read_table(recording: &Recording) -> Result<Vec<RecordedMark>> {
+fn read_table(recording: &Recording) -> Result<Vec<Mark>> {
     let mut list = Vec::new();
     let wanted = ["mono_ns", "end_ns", "kind", "text", "source", "pid"];
     for batch in recording.open_table(&TABLE)?.scan_columns(&wanted)? {
-        list.extend(marks::decode_marks(&batch?)?.into_iter().map(RecordedMark::from));
+        list.extend(marks::decode_marks(&batch?)?);
     }
     Ok(list)
 }
@@ -150,6 +108,7 @@ fn read_table(recording: &Recording) -> Result<Vec<RecordedMark>> {
 mod tests {
     use super::super::sample::{BEGIN, Broken, INTACT, MARKS, SampleRecording};
     use super::*;
+    use crate::schema::marks::MarkKind;
     use crate::schema::metadata;
 
     const MARKED: Broken = Broken { marks: MARKS, ..INTACT };
@@ -166,7 +125,7 @@ mod tests {
         let (sample, dataset) = read(true, &MARKED);
         assert_eq!(file, dataset);
         assert_eq!(RecordedMarks::read_list(&sample.open()).unwrap(), file.list);
-        let begins: Vec<i64> = file.list.iter().map(|mark| mark.begin_ns - BEGIN).collect();
+        let begins: Vec<i64> = file.list.iter().map(|mark| mark.mono_ns - BEGIN).collect();
         assert!(begins.is_sorted(), "{begins:?}");
         let found: Vec<_> = file
             .list
@@ -241,9 +200,8 @@ mod tests {
         assert!(!text.contains('…'), "{text}");
         let long = "x".repeat(1024);
         let mark = marks.list[0].clone();
-        marks.list = (0..100)
-            .map(|at| RecordedMark { text: format!("{at}{long}"), ..mark.clone() })
-            .collect();
+        marks.list =
+            (0..100).map(|at| Mark { text: format!("{at}{long}"), ..mark.clone() }).collect();
         let text = error(&marks, &long);
         assert!(text.chars().count() < 600 && text.ends_with(", …"), "{text}");
     }

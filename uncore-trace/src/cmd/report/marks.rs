@@ -7,10 +7,11 @@ use anyhow::{Context as _, Result};
 use super::{Args, print};
 use crate::clock::TimeSpan;
 use crate::schema::fabric;
+use crate::schema::marks::Mark;
 use crate::tables::reader::Recording;
 use crate::text::printable_path;
 use crate::view::mark_list;
-use crate::view::marks::{RecordedMark, RecordedMarks};
+use crate::view::marks::RecordedMarks;
 use crate::view::render::TextStyle;
 use crate::view::report_sums::ReportSums;
 use crate::view::span::SelectedTime;
@@ -46,7 +47,7 @@ fn marks_within<'a>(
     args: &Args,
     all_marks: &'a RecordedMarks,
     span: TimeSpan<i64>,
-) -> Vec<&'a RecordedMark> {
+) -> Vec<&'a Mark> {
     if all_marks.left_out > 0 {
         log::warn!(
             "{} has the first {} marks only: {} more are in the table marks of the directory that \
@@ -68,7 +69,7 @@ pub(super) fn print_marks(args: &Args, recording: &Recording) -> Result<u8> {
         SelectedTime::between_moments(recording, &table, args.from.as_ref(), args.to.as_ref())?;
     let recorded = RecordedMarks::read_marks(recording)?;
     // A recording without rows has no begin: times count from the first mark.
-    let first_mark_ns = recorded.list.first().map_or(0, |mark| mark.begin_ns);
+    let first_mark_ns = recorded.list.first().map_or(0, |mark| mark.mono_ns);
     let all_time = TimeSpan::new(i64::MIN, i64::MAX);
     let (start_ns, span) = span.map_or((first_mark_ns, all_time), |selected| {
         (selected.start_ns, TimeSpan::new(selected.begin_ns, selected.end_ns))

@@ -3,10 +3,10 @@
 
 use anyhow::Result;
 
-use super::super::marks::{RecordedMark, RecordedMarks};
+use super::super::marks::RecordedMarks;
 use super::facts::MetadataFacts;
 use super::{CheckOutcome, FaultTally, find_fault};
-use crate::schema::marks::{ListedMarks, MarkKind, TEXT_BYTES};
+use crate::schema::marks::{ListedMarks, Mark, MarkKind, TEXT_BYTES};
 use crate::schema::{fabric, marks};
 use crate::tables::reader::Recording;
 
@@ -28,7 +28,7 @@ fn examine_marks(recording: &Recording, facts: &MetadataFacts) -> Result<Option<
     for mark in &marks.list {
         tally.examine_item(|| {
             let wrong = mark_fault(mark, begin, end)?;
-            Some(format!("the {} at mono_ns {} {wrong}", mark.kind.kind_name(), mark.begin_ns))
+            Some(format!("the {} at mono_ns {} {wrong}", mark.kind.kind_name(), mark.mono_ns))
         });
     }
     // After a kill the metadata may be one flush older than the table.
@@ -40,14 +40,14 @@ fn examine_marks(recording: &Recording, facts: &MetadataFacts) -> Result<Option<
 }
 
 /// The fault of a mark of a recording from `begin` to `end`, if any.
-fn mark_fault(mark: &RecordedMark, begin_ns: i64, end_ns: i64) -> Option<&'static str> {
+fn mark_fault(mark: &Mark, begin_ns: i64, end_ns: i64) -> Option<&'static str> {
     let is_named = (1..=TEXT_BYTES).contains(&mark.text.len());
-    let last_ns = mark.end_ns.unwrap_or(mark.begin_ns);
+    let last_ns = mark.end_ns.unwrap_or(mark.mono_ns);
     find_fault([
         (!is_named, "has no name, or one that is too long"),
         (mark.kind == MarkKind::Instant && mark.end_ns.is_some(), "has an end"),
-        (last_ns < mark.begin_ns, "ends before it begins"),
-        (mark.begin_ns < begin_ns || last_ns > end_ns, "is not within the recording"),
+        (last_ns < mark.mono_ns, "ends before it begins"),
+        (mark.mono_ns < begin_ns || last_ns > end_ns, "is not within the recording"),
     ])
 }
 
@@ -62,16 +62,16 @@ fn find_difference(recording: &Recording, marks: &RecordedMarks) -> Result<Optio
             "the metadata tell of {listed_count} marks, the table has {rows}"
         )));
     }
-    let is_there = |mark: &RecordedMark| {
-        let first_candidate = marks.list.partition_point(|row| row.begin_ns < mark.begin_ns);
+    let is_there = |mark: &Mark| {
+        let first_candidate = marks.list.partition_point(|row| row.mono_ns < mark.mono_ns);
         marks.list[first_candidate..]
             .iter()
-            .take_while(|row| row.begin_ns == mark.begin_ns)
+            .take_while(|row| row.mono_ns == mark.mono_ns)
             .any(|row| row == mark)
     };
-    let missing = listed.marks.into_iter().map(RecordedMark::from).find(|mark| !is_there(mark));
+    let missing = listed.marks.into_iter().find(|mark| !is_there(mark));
     Ok(missing.map(|mark| {
-        format!("the mark at mono_ns {} is in the metadata and not in the table", mark.begin_ns)
+        format!("the mark at mono_ns {} is in the metadata and not in the table", mark.mono_ns)
     }))
 }
 

@@ -177,7 +177,7 @@ impl PageNotices {
                 continue;
             }
             self.named.push(NamedMark {
-                from_ns: mark.begin_ns,
+                from_ns: mark.mono_ns,
                 to_ns: (mark.kind == MarkKind::Span).then(|| mark.last_ns().min(span.end_ns)),
                 text: printable(&mark.text).into_owned(),
             });

@@ -8,10 +8,10 @@ use std::io::Write;
 use anyhow::Result;
 
 use super::packets::{EventDetail, TracePackets, TrackId};
-use crate::schema::marks::MarkKind;
+use crate::schema::marks::{Mark, MarkKind};
 use crate::tables::reader::Recording;
 use crate::text::printable;
-use crate::view::marks::{RecordedMark, RecordedMarks};
+use crate::view::marks::RecordedMarks;
 use crate::view::span::SelectedTime;
 
 /// Writes the marks in `span`. A span without an end stays open.
@@ -27,7 +27,7 @@ pub(super) fn write_marks<W: Write>(
     let from_ns = if *span.wanted.start() == i64::MIN { i64::MIN } else { span.begin_ns };
     let to_ns = if *span.wanted.end() == i64::MAX { i64::MAX } else { span.end_ns };
     let marks = RecordedMarks::read_list(recording)?;
-    let marks: Vec<RecordedMark> =
+    let marks: Vec<Mark> =
         marks.into_iter().filter(|mark| mark.is_within(from_ns, to_ns)).collect();
     if marks.is_empty() {
         return Ok(());
@@ -36,7 +36,7 @@ pub(super) fn write_marks<W: Write>(
     // The tracks, each with the end of its last span.
     let mut lanes: Vec<(TrackId, i64)> = Vec::new();
     for mark in marks {
-        let begin_ns = mark.begin_ns.max(from_ns);
+        let begin_ns = mark.mono_ns.max(from_ns);
         let name = printable(&mark.text).into_owned();
         let mut details = vec![("source", EventDetail::Text(printable(&mark.source).into_owned()))];
         details.extend(mark.pid.map(|pid| ("pid", EventDetail::Number(pid.into()))));
