@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::report_sums::ReportEvent;
-use super::side::SideUsage;
+use super::side::{SideEvent, SideUsage};
+use crate::schema::link::PeakRate;
 
 use crate::schema::metadata;
 use crate::units;
@@ -58,11 +58,8 @@ fn describe_fact(key: &str, value: Option<&str>) -> String {
 
 /// Whether both count in the same way, and notes on the counters, their filters and the peaks of a
 /// link.
-pub(super) fn compare_counters(
-    (before_side, event_before): (&SideUsage, Option<&ReportEvent>),
-    (after_side, event_after): (&SideUsage, Option<&ReportEvent>),
-) -> (bool, Vec<String>) {
-    let (counted_before, counted_after) = match (event_before, event_after) {
+pub(super) fn compare_counters(before: SideEvent<'_>, after: SideEvent<'_>) -> (bool, Vec<String>) {
+    let (counted_before, counted_after) = match (before.event, after.event) {
         (Some(counted_before), Some(counted_after)) => (counted_before, counted_after),
         (Some(_), None) => return (false, vec!["not counted after".to_owned()]),
         (None, _) => return (false, vec!["not counted before".to_owned()]),
@@ -77,34 +74,24 @@ pub(super) fn compare_counters(
             counters_in_words(after_counters, before_counters)
         ));
     }
-    let (before_peak, after_peak) =
-        (find_peak(before_side, counted_before), find_peak(after_side, counted_after));
-    let is_one_peak = match (&before_peak, &after_peak) {
-        (Some((before_bytes_per_s, _)), Some((after_bytes_per_s, _))) => {
-            (before_bytes_per_s - after_bytes_per_s).abs()
-                <= SAME * before_bytes_per_s.max(*after_bytes_per_s)
+    let (before_peak, after_peak) = (before.link_peak(), after.link_peak());
+    let is_one_peak = match (before_peak, after_peak) {
+        (Some(before_peak), Some(after_peak)) => {
+            let (before_per_s, after_per_s) = (before_peak.bytes_per_s, after_peak.bytes_per_s);
+            (before_per_s - after_per_s).abs() <= SAME * before_per_s.max(after_per_s)
         }
         (before_peak, after_peak) => before_peak.is_none() && after_peak.is_none(),
     };
     if !is_one_peak {
-        let words = |peak: Option<(f64, String)>| {
-            peak.map_or("not known".to_owned(), |peak_and_words| peak_and_words.1)
+        let words = |peak: &PeakRate| {
+            let rate = units::human_rate(peak.bytes_per_s, "bytes");
+            format!("{rate} ({})", peak.source.source_name())
         };
-        notes.push(format!(
-            "the peak differs: {} before, {} after",
-            words(before_peak),
-            words(after_peak)
-        ));
+        let [before_text, after_text] = [before_peak, after_peak]
+            .map(|peak| peak.map_or_else(|| "not known".to_owned(), words));
+        notes.push(format!("the peak differs: {before_text} before, {after_text} after"));
     }
     (is_same, notes)
-}
-
-/// The peak of a link, as a number and in words.
-fn find_peak(compared_side: &SideUsage, event: &ReportEvent) -> Option<(f64, String)> {
-    let peak = compared_side.links.peak_limit(event.link?)?.peak;
-    let words =
-        format!("{} ({})", units::human_rate(peak.bytes_per_s, "bytes"), peak.source.source_name());
-    Some((peak.bytes_per_s, words))
 }
 
 /// The counters that one has and the other lacks, or has fewer of: `12 x rd_data`.

@@ -1,13 +1,15 @@
 //! A comparison as JSON lines.
 
+use std::iter;
+
 use serde::Serialize;
 
 use super::super::json_lines::{json_lines, json_object};
-use super::rate::{ChangeVerdict, RateChange, SideRate};
-use super::{Diff, DiffSubject, SpanFacts};
+use super::rate::{ChangeVerdict, SideRate};
+use super::{ComparedTenant, Diff, DiffSubject, SpanFacts};
 
 /// The rate in one of the two recordings.
-fn side_object(side_rate: &SideRate, facts: &SpanFacts) -> impl Serialize {
+fn side_object(side_rate: &SideRate, facts: &SpanFacts) -> impl Serialize + use<> {
     let rate = side_rate.known_rate();
     let is_absent = *side_rate == SideRate::Absent;
     let interval = rate.and_then(|rate| rate.interval);
@@ -23,22 +25,22 @@ fn side_object(side_rate: &SideRate, facts: &SpanFacts) -> impl Serialize {
     }
 }
 
-/// The object of a tenant (key and owner), or of the total (`None`); `diff --help` lists the keys.
+/// The object of a tenant, or of the total (`None`); `diff --help` lists the keys.
 fn line_object(
     diff: &Diff,
     subject: &DiffSubject,
-    key_and_owner: Option<(&str, &str)>,
-    change: &RateChange,
+    tenant: Option<&ComparedTenant>,
 ) -> impl Serialize {
+    let change = tenant.map_or(&subject.total, |tenant| &tenant.change);
     let interval = change.difference_interval();
     json_object! {
         what: &subject.name,
         link: subject.link.as_ref().map(|(name, _)| name.as_str()),
         direction: subject.link.as_ref().map(|(_, direction)| direction.direction_name()),
         unit: &subject.unit,
-        by: key_and_owner.map(|_| diff.grouping.name()),
-        key: key_and_owner.map(|tenant| tenant.0),
-        owner: key_and_owner.map(|tenant| tenant.1).filter(|_| diff.grouping.has_owner()),
+        by: tenant.map(|_| diff.grouping.name()),
+        key: tenant.map(|tenant| tenant.key.as_str()),
+        owner: tenant.filter(|_| diff.grouping.has_owner()).map(|tenant| tenant.owner.as_str()),
         before: side_object(&change.before_rate, &diff.before_facts),
         after: side_object(&change.after_rate, &diff.after_facts),
         difference_per_s: change.difference_per_s(),
@@ -59,10 +61,7 @@ fn line_object(
 /// A number cannot be written.
 pub fn write_json_lines(diff: &Diff) -> serde_json::Result<String> {
     json_lines(diff.subjects.iter().flat_map(|subject| {
-        let tenants = subject.tenants.iter().map(|tenant| {
-            let key_and_owner = Some((tenant.key.as_str(), tenant.owner.as_str()));
-            line_object(diff, subject, key_and_owner, &tenant.change)
-        });
-        std::iter::once(line_object(diff, subject, None, &subject.total)).chain(tenants)
+        let tenants = iter::once(None).chain(subject.tenants.iter().map(Some));
+        tenants.map(move |tenant| line_object(diff, subject, tenant))
     }))
 }

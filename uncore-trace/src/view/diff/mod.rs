@@ -22,12 +22,12 @@ pub mod text;
 mod variation;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
 
 use super::links::Links;
-use super::report_sums::{GroupBy, ReportEvent, ReportLine};
+use super::report_sums::GroupBy;
 use crate::schema::link::Direction;
 use rate::{RateChange, SideRate};
 pub use side::{RequestedSpan, SpanFacts};
@@ -163,15 +163,14 @@ fn compare_subject(
     before_side: &SideUsage,
     after_side: &SideUsage,
 ) -> DiffSubject {
-    let (before_event, after_event) = (before_side.find_event(name), after_side.find_event(name));
-    let (is_same, notes) =
-        comparability::compare_counters((before_side, before_event), (after_side, after_event));
+    let (before, after) = (before_side.find_event(name), after_side.find_event(name));
+    let (is_same, notes) = comparability::compare_counters(before, after);
     let change = |rate_before: SideRate, rate_after: SideRate| RateChange {
         before_rate: rate_before,
         after_rate: rate_after,
         is_comparable: is_same,
     };
-    let (before_lines, after_lines) = (lines_by_owner(before_event), lines_by_owner(after_event));
+    let (before_lines, after_lines) = (before.lines_by_owner(), after.lines_by_owner());
     let line_keys: BTreeSet<(&str, &str)> =
         before_lines.keys().chain(after_lines.keys()).copied().collect();
     let mut tenants: Vec<ComparedTenant> = line_keys
@@ -180,28 +179,21 @@ fn compare_subject(
             owner: line_key.0.to_owned(),
             key: line_key.1.to_owned(),
             change: change(
-                before_side.line_rate(before_event, before_lines.get(&line_key).copied()),
-                after_side.line_rate(after_event, after_lines.get(&line_key).copied()),
+                before.line_rate(before_lines.get(&line_key).copied()),
+                after.line_rate(after_lines.get(&line_key).copied()),
             ),
         })
         .collect();
     tenants.sort_by(|a, b| largest_first(&a.change, &b.change).then_with(|| a.key.cmp(&b.key)));
-    let event_link = before_event.or(after_event).and_then(|event| event.link);
-    let linked_side = if before_event.is_some() { before_side } else { after_side };
+    let linked = if before.event.is_some() { before } else { after };
+    let event_link = linked.event.and_then(|event| event.link);
     let link = event_link.and_then(|(link_index, direction)| {
-        Some((linked_side.links.links.get(link_index)?.name.clone(), direction))
+        Some((linked.side.links.links.get(link_index)?.name.clone(), direction))
     });
-    let peak = after_event.and_then(|event| after_side.links.peak_limit(event.link?));
-    let total = change(before_side.total_rate(before_event), after_side.total_rate(after_event));
-    let peak = peak.map(|limit| limit.peak.bytes_per_s);
+    let peak = after.link_peak().map(|peak| peak.bytes_per_s);
+    let total = change(before.total_rate(), after.total_rate());
     let (name, unit) = name.clone();
     DiffSubject { name, link, peak, unit, notes, total, tenants }
-}
-
-/// The lines of an event, by owner and name.
-fn lines_by_owner(event: Option<&ReportEvent>) -> BTreeMap<(&str, &str), &ReportLine> {
-    let lines = event.into_iter().flat_map(|event| &event.lines);
-    lines.map(|line| ((line.owner.as_str(), line.key.as_str()), line)).collect()
 }
 
 #[cfg(test)]

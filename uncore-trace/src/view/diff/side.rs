@@ -14,6 +14,7 @@ use super::super::report_sums::{
 use super::super::span::TimePoint;
 use super::rate::{MeanRate, SideRate};
 use super::variation::rate_variation;
+use crate::schema::link::PeakRate;
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;
 
@@ -101,34 +102,18 @@ impl SideUsage {
         Ok(Self { facts, metadata, links, events, step_s })
     }
 
-    /// The sums of this event.
-    pub(super) fn find_event(&self, event_key: &(String, String)) -> Option<&ReportEvent> {
-        self.events.iter().find(|event| (&event.name, &event.unit) == (&event_key.0, &event_key.1))
+    /// What was counted of an event, by its name and unit.
+    pub(super) fn find_event(&self, event_key: &(String, String)) -> SideEvent<'_> {
+        let is_wanted =
+            |event: &&ReportEvent| (&event.name, &event.unit) == (&event_key.0, &event_key.1);
+        SideEvent { side: self, event: self.events.iter().find(is_wanted) }
     }
 
-    /// The rate of all owners; unknown if nothing was counted.
-    pub(super) fn total_rate(&self, event: Option<&ReportEvent>) -> SideRate {
-        let Some(event) = event else { return SideRate::Unknown };
+    fn total_rate(&self, event: &ReportEvent) -> SideRate {
         let mut heat = Heat::default();
         event.lines.iter().for_each(|line| heat.add_line(&line.heat));
         let exact_interval = Interval { low: event.total, high: event.total };
         self.compute_rate(event, event.total, Some(exact_interval), &heat)
-    }
-
-    /// The rate of one line.
-    pub(super) fn line_rate(
-        &self,
-        event: Option<&ReportEvent>,
-        line: Option<&ReportLine>,
-    ) -> SideRate {
-        match (event, line) {
-            (Some(event), Some(line)) if line.sum.rows > 0 => {
-                self.compute_rate(event, line.sum.value, line.value_interval(event), &line.heat)
-            }
-            (Some(event), None) if event.known_s() > 0.0 => SideRate::Absent,
-            // Not counted, or all windows of the line lack a value.
-            _ => SideRate::Unknown,
-        }
     }
 
     fn compute_rate(
@@ -160,6 +145,45 @@ impl SideUsage {
     pub(super) fn is_of_one_boot(&self, other_side: &Self) -> bool {
         let boot = self.metadata_value(metadata::BOOT_ID);
         boot.is_some() && boot == other_side.metadata_value(metadata::BOOT_ID)
+    }
+}
+
+/// What one of the two spans counted of a link or an event.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SideEvent<'a> {
+    pub(super) side: &'a SideUsage,
+    /// The sums; `None` if it was not counted.
+    pub(super) event: Option<&'a ReportEvent>,
+}
+
+impl<'a> SideEvent<'a> {
+    /// The rate of all owners; unknown if nothing was counted.
+    pub(super) fn total_rate(&self) -> SideRate {
+        self.event.map_or(SideRate::Unknown, |event| self.side.total_rate(event))
+    }
+
+    /// The rate of one line.
+    pub(super) fn line_rate(&self, line: Option<&ReportLine>) -> SideRate {
+        match (self.event, line) {
+            (Some(event), Some(line)) if line.sum.rows > 0 => {
+                let interval = line.value_interval(event);
+                self.side.compute_rate(event, line.sum.value, interval, &line.heat)
+            }
+            (Some(event), None) if event.known_s() > 0.0 => SideRate::Absent,
+            // Not counted, or all windows of the line lack a value.
+            _ => SideRate::Unknown,
+        }
+    }
+
+    /// The lines, by owner and name.
+    pub(super) fn lines_by_owner(&self) -> BTreeMap<(&'a str, &'a str), &'a ReportLine> {
+        let lines = self.event.into_iter().flat_map(|event| &event.lines);
+        lines.map(|line| ((line.owner.as_str(), line.key.as_str()), line)).collect()
+    }
+
+    /// The peak of the link; `None` for an event, and if it is not known.
+    pub(super) fn link_peak(&self) -> Option<&'a PeakRate> {
+        Some(self.side.links.peak_limit(self.event?.link?)?.peak)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Two made recordings with a known difference.
 
+use std::collections::BTreeMap;
+
 use super::super::render::TextStyle;
 use super::super::sample::{
     Broken, INTACT, SampleRecording, sample_link, sample_peak, sample_plan,
