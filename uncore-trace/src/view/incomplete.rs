@@ -129,25 +129,23 @@ impl Loss {
 /// Losses that are no notes; `None` if not known. The table of a dataset is preferred: after a kill
 /// it may be one flush newer than the metadata.
 fn load_losses(recording: &Recording, facts: &MetadataFacts) -> Option<Vec<Loss>> {
-    let mut losses: Vec<Loss> = match (losses::totals_by_cause(recording), &facts.loss) {
-        (Ok(totals), _) => {
-            let loss_of_total = |(cause, total): (String, LossTotal)| Loss {
-                cause,
-                count: total.count,
-                first_ns: Some(total.first_ns),
-            };
-            totals.into_iter().map(loss_of_total).collect()
-        }
-        (Err(_), Ok(totals)) => {
-            let loss_of_cause = |(cause, count): (&String, &i64)| Loss {
-                cause: cause.clone(),
-                count: *count,
-                first_ns: facts.loss_first.get(cause).copied(),
-            };
-            totals.iter().map(loss_of_cause).collect()
-        }
-        (Err(_), Err(_)) => return None,
-    };
+    let mut losses: Vec<Loss> =
+        match (losses::totals_by_cause(recording), &facts.loss) {
+            (Ok(totals), _) => {
+                let losses = totals.into_iter().map(|(cause, LossTotal { count, first_ns })| {
+                    Loss { cause, count, first_ns: Some(first_ns) }
+                });
+                losses.collect()
+            }
+            (Err(_), Ok(totals)) => {
+                let losses = totals.iter().map(|(cause, count)| {
+                    let first_ns = facts.loss_first.get(cause).copied();
+                    Loss { cause: cause.clone(), count: *count, first_ns }
+                });
+                losses.collect()
+            }
+            (Err(_), Err(_)) => return None,
+        };
     losses.retain(|loss| loss.count > 0 && !loss::is_precision(&loss.cause));
     losses.sort_by_key(|loss| Reverse(loss.count));
     Some(losses)

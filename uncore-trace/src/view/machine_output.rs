@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::canary::CanaryCredit;
 use super::incomplete::Incomplete;
 use super::json_lines::json_lines;
-use super::report_sums::{ReportEvent, ReportLine, ReportSums};
+use super::report_sums::ReportSums;
 use crate::text::{csv_field, csv_text};
 
 /// The object of a line; `report --help` lists the keys.
@@ -45,18 +45,20 @@ struct LineObject<'a> {
     incomplete: Option<&'a Incomplete>,
 }
 
-impl<'a> LineObject<'a> {
-    fn new(
-        usage: &ReportSums,
-        event: &'a ReportEvent,
-        line: &'a ReportLine,
-        incomplete: Option<&'a Incomplete>,
-    ) -> Self {
+/// The objects of the lines of all events.
+fn line_objects<'a>(
+    usage: &'a ReportSums,
+    incomplete: Option<&'a Incomplete>,
+    canary: Option<&'a [CanaryCredit]>,
+) -> impl Iterator<Item = LineObject<'a>> {
+    let lines =
+        usage.events.iter().flat_map(|event| event.lines.iter().map(move |line| (event, line)));
+    lines.map(move |(event, line)| {
         let value = line.known_value();
         let bounds = event.time.time_bounds();
         let known_ns = event.time.whole.known_ns();
         let interval = line.value_interval(event);
-        Self {
+        LineObject {
             event: &event.name,
             unit: &event.unit,
             by: usage.grouping.name(),
@@ -81,20 +83,11 @@ impl<'a> LineObject<'a> {
             active_end_ns: line.active.map(|active| active.end_ns),
             heat_step_ns: usage.step_ns,
             heat: line.heat.step_values().collect(),
-            canary: None,
+            canary,
             complete: incomplete.is_none(),
             incomplete,
         }
-    }
-}
-
-fn line_objects<'a>(
-    usage: &'a ReportSums,
-    incomplete: Option<&'a Incomplete>,
-) -> impl Iterator<Item = LineObject<'a>> {
-    let lines =
-        usage.events.iter().flat_map(|event| event.lines.iter().map(move |line| (event, line)));
-    lines.map(move |(event, line)| LineObject::new(usage, event, line, incomplete))
+    })
 }
 
 /// The lines of all events as JSON, one object per line; each has what the recording lacks, and
@@ -104,7 +97,7 @@ pub fn usage_as_json(
     incomplete: Option<&Incomplete>,
     canary: Option<&[CanaryCredit]>,
 ) -> serde_json::Result<String> {
-    json_lines(line_objects(usage, incomplete).map(|object| LineObject { canary, ..object }))
+    json_lines(line_objects(usage, incomplete, canary))
 }
 
 /// The names and texts of the CSV fields: the keys of the JSON, without the values over time and the
@@ -143,7 +136,7 @@ fn csv_fields(object: &LineObject<'_>) -> [(&'static str, String); 23] {
 pub fn report_as_csv(usage: &ReportSums, incomplete: Option<&Incomplete>) -> String {
     let mut csv_lines = csv_fields(&LineObject::default()).map(|(name, _)| name).join(",");
     csv_lines.push('\n');
-    for object in line_objects(usage, incomplete) {
+    for object in line_objects(usage, incomplete, None) {
         let fields = csv_fields(&object).map(|(_, field)| field);
         // Writing to a String cannot fail.
         writeln!(csv_lines, "{}", fields.join(",")).unwrap_or_default();

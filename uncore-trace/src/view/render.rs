@@ -99,25 +99,20 @@ fn common_values(tables: &[Vec<TableColumn>]) -> Vec<(ReportColumnKind, String)>
         let lines: usize = columns_of(sure_kind).map(|column| column.cells.len()).sum();
         lines > 1 && columns_of(sure_kind).all(|column| !column.noted)
     };
-    let sure = [
-        (ReportColumnKind::Confidence, "confidence 1"),
-        (ReportColumnKind::Interval, "the 90 % interval is the value"),
+    let sure_text = |sure_kind: ReportColumnKind, text: &str| {
+        is_sure(sure_kind).then(|| (sure_kind, text.to_owned()))
+    };
+    let common = [
+        common_text(ReportColumnKind::Method),
+        sure_text(ReportColumnKind::Confidence, "confidence 1"),
+        sure_text(ReportColumnKind::Interval, "the 90 % interval is the value"),
+        common_text(ReportColumnKind::Running),
+        common_text(ReportColumnKind::Missing),
     ];
-    let sure = sure.into_iter().filter(|(column_kind, _)| is_sure(*column_kind));
-    let sure = sure.map(|(added_kind, text)| (added_kind, text.to_owned()));
-    let mut common: Vec<_> =
-        common_text(ReportColumnKind::Method).into_iter().chain(sure).collect();
-    common.extend(
-        [ReportColumnKind::Running, ReportColumnKind::Missing].into_iter().filter_map(common_text),
-    );
     // The begin is only useful with the end.
-    common.extend(
-        common_text(ReportColumnKind::From)
-            .zip(common_text(ReportColumnKind::To))
-            .into_iter()
-            .flat_map(|(a, b)| [a, b]),
-    );
-    common
+    let times = common_text(ReportColumnKind::From).zip(common_text(ReportColumnKind::To));
+    let times = times.into_iter().flat_map(|(begin, end)| [begin, end]);
+    common.into_iter().flatten().chain(times).collect()
 }
 
 /// The only line of an event, if it says no more than the headline: everything is known, and

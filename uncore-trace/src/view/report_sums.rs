@@ -521,19 +521,32 @@ pub fn keep_top_lines(events: &mut [ReportEvent], max_tasks: usize) {
 /// Merges the lines of an owner with equal names; `name` makes the name from the key.
 pub(super) fn merge_lines_by_name(events: &mut [ReportEvent], name: impl Fn(&str) -> String) {
     for event in events {
-        let mut united: BTreeMap<(String, String), ReportLine> = BTreeMap::new();
+        let mut united: LinesByOwner = BTreeMap::new();
         for mut line in event.lines.drain(..) {
             line.key = name(&line.key);
-            let owner_and_name = (line.owner.clone(), line.key.clone());
-            let sum = match united.remove(&owner_and_name) {
-                Some(sum) => merge_lines(sum, line, ShareSum::add_same_owner),
-                None => line,
-            };
-            united.insert(owner_and_name, sum);
+            let merge = |sum, line| merge_lines(sum, line, ShareSum::add_same_owner);
+            add_to_owner(&mut united, line, merge);
         }
         event.lines = united.into_values().collect();
         sort_by_value(&mut event.lines);
     }
+}
+
+/// Lines by owner and key.
+type LinesByOwner = BTreeMap<(String, String), ReportLine>;
+
+/// Adds a line; `merge` merges it with that of its owner and key, if there is one.
+fn add_to_owner(
+    lines: &mut LinesByOwner,
+    line: ReportLine,
+    merge: impl FnOnce(ReportLine, ReportLine) -> ReportLine,
+) {
+    let owner_and_key = (line.owner.clone(), line.key.clone());
+    let sum = match lines.remove(&owner_and_key) {
+        Some(sum) => merge(sum, line),
+        None => line,
+    };
+    lines.insert(owner_and_key, sum);
 }
 
 /// Largest value first.

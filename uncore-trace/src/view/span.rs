@@ -218,9 +218,8 @@ fn last_window_end(table: &OpenTable) -> Result<i64> {
     }
     let mut last_ns = i64::MIN;
     for batch in table.scan_columns(&["mono_ns"])? {
-        let batch = batch?;
-        let ends = columns::i64_column(&batch, "mono_ns")?;
-        last_ns = ends.values().iter().copied().fold(last_ns, i64::max);
+        let last_of_batch = arrow::compute::max(columns::i64_column(&batch?, "mono_ns")?);
+        last_ns = last_ns.max(last_of_batch.unwrap_or(i64::MIN));
     }
     (last_ns > i64::MIN).then_some(last_ns).context("the table has no rows")
 }

@@ -69,13 +69,10 @@ pub fn common_grouping(question: &ReportQuestion<'_>, events: &[ReportEvent]) ->
     if question.is_chosen {
         return question.grouping;
     }
-    let mut counted = events.iter().filter(|event| event.total > 0.0).peekable();
-    let is_any = counted.peek().is_some();
-    if is_any && counted.all(|event| event.dominant.is_some()) {
-        GroupBy::Comm
-    } else {
-        GroupBy::Cgroup
-    }
+    let mut counted = events.iter().filter(|event| event.total > 0.0);
+    let is_dominated = |event: &ReportEvent| event.dominant.is_some();
+    let by_process = counted.next().is_some_and(is_dominated) && counted.all(is_dominated);
+    if by_process { GroupBy::Comm } else { GroupBy::Cgroup }
 }
 
 /// The cgroup with more than [`DOMINANT`] of what tasks had of an event that is summed by cgroup.

@@ -124,25 +124,17 @@ fn load_counters(recording: &Recording) -> Result<TracksAndIds> {
     for batch in recording.open_table(&counters::TABLE)?.scan_columns(&wanted)? {
         let batch = batch?;
         let counter = columns::i32_column(&batch, "counter")?;
-        let (pmu, event, filter) = (
-            word_column(&batch, "pmu")?,
-            word_column(&batch, "event")?,
-            word_column(&batch, "filter")?,
-        );
+        let words = |name| word_column(&batch, name);
+        let name_words = [words("pmu")?, words("event")?, words("filter")?];
         let (cpu, scale) =
             (columns::i32_column(&batch, "cpu")?, columns::f64_column(&batch, "scale")?);
         let role = word_column(&batch, "role")?;
         for row in (0..batch.num_rows()).filter(|&row| role.get(row) != Some(counters::WEIGHT)) {
-            let word =
-                |words: &columns::WordColumn<'_>| words.get(row).unwrap_or_default().to_owned();
-            let id = counter.value(row);
-            let (pmu, event, filter) = (word(&pmu), word(&event), word(&filter));
-            let name = format!("{pmu}/{event}/{filter} on CPU {}", cpu.value(row));
-            ids.insert((id, Some(cpu.value(row))), id);
-            tracks.insert(
-                id,
-                CounterTrack { scale: scale.value(row), name, ..CounterTrack::default() },
-            );
+            let (id, cpu, scale) = (counter.value(row), cpu.value(row), scale.value(row));
+            let [pmu, event, filter] = name_words.map(|words| words.get(row).unwrap_or_default());
+            let name = format!("{pmu}/{event}/{filter} on CPU {cpu}");
+            ids.insert((id, Some(cpu)), id);
+            tracks.insert(id, CounterTrack { scale, name, ..CounterTrack::default() });
         }
     }
     Ok((tracks, ids))

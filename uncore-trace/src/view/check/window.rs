@@ -174,15 +174,11 @@ impl WindowCollector {
         if let Some(counter) = self.index.get(&name) {
             return *counter;
         }
-        let word = |words: &WordColumn<'_>| words.get(row).unwrap_or_default().to_owned();
-        let filter = word(&columns.filter);
-        let filter = if filter.is_empty() { filter } else { format!("/{filter}") };
+        let words = [columns.pmu, columns.event, columns.filter];
+        let [pmu, event, filter] = words.map(|words| words.get(row).unwrap_or_default());
+        let slash = if filter.is_empty() { "" } else { "/" };
         let cpu = name.1.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
-        self.display_names.push(format!(
-            "{}/{}{filter}{cpu}",
-            word(&columns.pmu),
-            word(&columns.event)
-        ));
+        self.display_names.push(format!("{pmu}/{event}{slash}{filter}{cpu}"));
         self.index.insert(name, self.names.len());
         self.names.push(name);
         self.open.push(None);

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::Result;
-use arrow::array::{Array, ArrayRef, AsArray as _, DictionaryArray, RecordBatch, StringArray};
+use arrow::array::{Array as _, ArrayRef, AsArray as _, RecordBatch, StringArray};
 use arrow::csv::WriterBuilder;
 use arrow::datatypes::{DataType, Int32Type, TimeUnit, TimestampMicrosecondType};
 
@@ -21,7 +21,7 @@ use crate::text::csv_text;
 ///
 /// The table cannot be read, or `output` cannot be written.
 pub fn write_csv(selection: &SelectedRows<'_>, output: impl Write) -> Result<u64> {
-    let schema = selection.table().scan_schema();
+    let schema = selection.table.scan_schema();
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     let mut writer = WriterBuilder::new().with_header(true).build(output);
     // Writes the header, even if there are no rows.
@@ -53,17 +53,12 @@ fn column_for_csv(column: &ArrayRef) -> ArrayRef {
         }
         DataType::Utf8 => Arc::new(escape_strings(column.as_string())),
         DataType::Dictionary(_, _) => {
-            let Some(words) = column.as_dictionary_opt::<Int32Type>() else {
-                return Arc::clone(column);
-            };
-            let Some(values) = words.values().as_string_opt::<i32>() else {
-                return Arc::clone(column);
-            };
-            match DictionaryArray::try_new(words.keys().clone(), Arc::new(escape_strings(values))) {
-                Ok(words) => Arc::new(words),
-                // The number of values is unchanged, so the keys still fit.
-                Err(_) => Arc::clone(column),
-            }
+            let words = column.as_dictionary_opt::<Int32Type>();
+            let escaped = words.and_then(|words| {
+                let values = escape_strings(words.values().as_string_opt::<i32>()?);
+                Some(Arc::new(words.with_values(Arc::new(values))) as ArrayRef)
+            });
+            escaped.unwrap_or_else(|| Arc::clone(column))
         }
         _ => Arc::clone(column),
     }

@@ -24,7 +24,7 @@ use super::SelectedRows;
 ///
 /// The table cannot be read, or `output` cannot be written.
 pub fn write_ipc(selection: &SelectedRows<'_>, output: impl Write) -> Result<u64> {
-    let table = selection.table();
+    let table = selection.table;
     let pairs: HashMap<String, String> = table.metadata_pairs().clone().into_iter().collect();
     let schema: SchemaRef =
         Arc::new(Arc::unwrap_or_clone(table.scan_schema()).with_metadata(pairs));

@@ -22,7 +22,8 @@ const ENDS: [&str; 2] = ["mono_ns", "end_ns"];
 /// Rows of one table.
 #[derive(Debug)]
 pub struct SelectedRows<'a> {
-    table: &'a OpenTable,
+    /// The table.
+    pub table: &'a OpenTable,
     span: &'a SelectedTime,
     end_column: Option<&'static str>,
 }
@@ -34,11 +35,6 @@ impl<'a> SelectedRows<'a> {
         let whole = WHOLE.iter().any(|def| def.name == table.table_def().name);
         let end = ENDS.into_iter().find(|end| !whole && schema.column_with_name(end).is_some());
         Self { table, span, end_column: end }
-    }
-
-    /// The table.
-    pub fn table(&self) -> &'a OpenTable {
-        self.table
     }
 
     /// The rows with these columns, in the order of the table. The time column may be included too.

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::counts::TenantShare;
-use super::survey::{ExportSurvey, SurveyedCounter};
+use super::survey::SurveyedCounter;
 
 /// Number of windows of other counters that wait for a counter with a longer window: at 10 ms, a
 /// CPU without readings for a second.
@@ -77,12 +77,8 @@ struct WindowRates {
 }
 
 impl StretchSums {
-    /// For all counters of `survey`.
-    pub(super) fn new(survey: &ExportSurvey) -> Self {
-        Self::for_counters(&survey.counters, survey.lines.iter().map(Vec::len), survey.window_ns)
-    }
-
-    fn for_counters(
+    /// No rows yet, for these counters; `lines` has the number of lines of each total.
+    pub(super) fn for_counters(
         counters: &BTreeMap<i32, SurveyedCounter>,
         lines: impl Iterator<Item = usize>,
         window_ns: i64,

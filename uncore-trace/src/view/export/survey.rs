@@ -123,41 +123,29 @@ impl ExportSurvey {
         }
         for (count_index, mut tenant_sums) in sums_by_count.into_iter().enumerate() {
             let tenants = self.names.tenants();
-            let rank = |ranked_tenant: usize| {
-                let owner = &tenants[ranked_tenant].owner;
-                owner::KINDS.iter().position(|owner_kind| owner_kind == owner)
-            };
-            tenant_sums.sort_by(|(a, sum_a), (b, sum_b)| {
-                rank(*a)
-                    .cmp(&rank(*b))
-                    .then(sum_b.total_cmp(sum_a))
-                    .then_with(|| tenants[*a].cmp(&tenants[*b]))
-            });
             let is_other = |tenant: usize| {
                 tenants[tenant].is_task() && !largest.contains(&(count_index, tenant))
             };
-            let (unlisted, listed): (Vec<_>, Vec<_>) = tenant_sums
-                .into_iter()
-                .map(|(tenant, _)| tenant)
-                .partition(|candidate| is_other(*candidate));
-            let first_non_task =
-                listed.iter().position(|listed_tenant| !tenants[*listed_tenant].is_task());
-            let mut lines: Vec<TenantOrOthers> =
-                listed.into_iter().map(TenantOrOthers::Tenant).collect();
-            if !unlisted.is_empty() {
-                lines.insert(first_non_task.unwrap_or(lines.len()), TenantOrOthers::Others);
-            }
-            for (line_number, line) in lines.iter().enumerate() {
-                match line {
-                    TenantOrOthers::Tenant(tenant) => {
-                        self.line_index.insert((count_index, *tenant), line_number);
-                    }
-                    TenantOrOthers::Others => {
-                        let unlisted_keys =
-                            unlisted.iter().map(|tenant| ((count_index, *tenant), line_number));
-                        self.line_index.extend(unlisted_keys);
-                    }
+            // Tasks come before other owners, and those without a line of their own last of them.
+            let rank = |tenant: usize| {
+                let owner = &tenants[tenant].owner;
+                (owner::KINDS.iter().position(|owner_kind| owner_kind == owner), is_other(tenant))
+            };
+            tenant_sums.sort_by(|(a, sum_a), (b, sum_b)| {
+                let by_sum = sum_b.total_cmp(sum_a);
+                rank(*a).cmp(&rank(*b)).then(by_sum).then_with(|| tenants[*a].cmp(&tenants[*b]))
+            });
+            let mut lines: Vec<TenantOrOthers> = Vec::new();
+            for (tenant, _) in tenant_sums {
+                let line = if is_other(tenant) {
+                    TenantOrOthers::Others
+                } else {
+                    TenantOrOthers::Tenant(tenant)
+                };
+                if lines.last() != Some(&line) {
+                    lines.push(line);
                 }
+                self.line_index.insert((count_index, tenant), lines.len() - 1);
             }
             self.lines.push(lines);
         }
@@ -177,21 +165,16 @@ fn largest_tenants(
             *quantities.entry(quantity).or_default().entry(*tenant).or_default() += sum;
         }
     }
-    let mut chosen: BTreeMap<&[String; 2], HashSet<usize>> = BTreeMap::new();
+    let mut chosen: HashSet<(&[String; 2], usize)> = HashSet::new();
     for (quantity, tenants) in quantities {
         let mut tenants: Vec<(usize, f64)> = tenants.into_iter().collect();
         tenants.sort_by(|(a, sum_a), (b, sum_b)| {
             sum_b.total_cmp(sum_a).then_with(|| names.tenants()[*a].cmp(&names.tenants()[*b]))
         });
-        chosen.insert(
-            quantity,
-            tenants.into_iter().take(top).map(|(chosen_tenant, _)| chosen_tenant).collect(),
-        );
+        chosen.extend(tenants.into_iter().take(top).map(|(tenant, _)| (quantity, tenant)));
     }
-    let is_chosen = |(of_count, tenant): &(usize, usize)| {
-        chosen
-            .get(&names.counts()[*of_count].quantity)
-            .is_some_and(|tenants| tenants.contains(tenant))
+    let is_chosen = |(count_index, tenant): &(usize, usize)| {
+        chosen.contains(&(&names.counts()[*count_index].quantity, *tenant))
     };
     sums.keys().copied().filter(is_chosen).collect()
 }

@@ -71,16 +71,12 @@ fn format_percent_of_peak(headroom: &LinkHeadroom, links: &Links, rate: Option<f
     let Some(link_peak) = headroom.link_peak(links) else { return "-".to_owned() };
     let Some(rate) = rate else { return "?".to_owned() };
     let percentage = |fraction: f64| SharedUnit::as_percent().format_figure(fraction);
+    let fraction = link_peak.fraction_of_peak(rate);
+    let text = percentage(fraction);
     match link_peak.fraction_of_conflicting_peak(rate) {
-        Some(conflicting_fraction) => format!(
-            "{} | {} %!",
-            percentage(link_peak.fraction_of_peak(rate)),
-            percentage(conflicting_fraction)
-        ),
-        None if link_peak.fraction_of_peak(rate) > 1.0 => {
-            format!("{} %!", percentage(link_peak.fraction_of_peak(rate)))
-        }
-        None => format!("{} %", percentage(link_peak.fraction_of_peak(rate))),
+        Some(conflicting_fraction) => format!("{text} | {} %!", percentage(conflicting_fraction)),
+        None if fraction > 1.0 => format!("{text} %!"),
+        None => format!("{text} %"),
     }
 }
 

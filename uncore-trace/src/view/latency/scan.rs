@@ -16,6 +16,7 @@ use super::classes::{RateClasses, WindowSums};
 use super::{Evaluate, OpenLatency};
 use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
+use crate::schema::metric::PlannedMetric;
 use crate::tables::reader::Recording;
 
 /// Owners that wait for their reads: programs and devices.
@@ -44,10 +45,8 @@ pub(super) fn scan_windows<'a>(
     // A latency is computed from events that are no traffic.
     let question = &ReportQuestion { links: Some(links), ..question.clone() };
     let mut known = LineCache::default();
-    for batch in table
-        .scan_within(&question.columns_to_read(recording), "mono_ns", span.wanted.clone())?
-        .decode_ahead()?
-    {
+    let read = question.columns_to_read(recording);
+    for batch in table.scan_within(&read, "mono_ns", span.wanted.clone())?.decode_ahead()? {
         let batch = batch?;
         let columns = FabricColumns::new(&batch, question)?;
         known.begin_batch(&columns);
@@ -57,10 +56,8 @@ pub(super) fn scan_windows<'a>(
                 continue;
             }
             windows.begin_window(window.end_ns);
-            windows.note_total(
-                columns.counter.value(row),
-                columns.for_intervals.and_then(|divided| nullable_value(divided.total, row)),
-            );
+            let total = columns.for_intervals.and_then(|sums| nullable_value(sums.total, row));
+            windows.note_total(columns.counter.value(row), total);
             if let Some((link_index, _)) = columns.row_link(row) {
                 let tenant = known.get(columns.quick_key(row), || {
                     let owner = columns.row_owner(row);
@@ -68,12 +65,8 @@ pub(super) fn scan_windows<'a>(
                         windows.tenants.number_of((owner.to_owned(), columns.line_key(row)))
                     })
                 });
-                windows.moments.add_row(
-                    link_index,
-                    window,
-                    tenant,
-                    nullable_value(columns.value, row),
-                );
+                let value = nullable_value(columns.value, row);
+                windows.moments.add_row(link_index, window, tenant, value);
             }
         }
     }
@@ -98,11 +91,8 @@ impl<'a> LatencyWindows<'a> {
         for (link_index, link) in links.links.iter().enumerate() {
             for metric in &link.latencies {
                 let is_same_metric = |candidate: &&mut OpenLatency<'_>| {
-                    candidate.link_index == link_index
-                        && candidate
-                            .metrics
-                            .iter()
-                            .any(|known_metric| known_metric.name == metric.name)
+                    let is_of_metric = |known: &&PlannedMetric| known.name == metric.name;
+                    candidate.link_index == link_index && candidate.metrics.iter().any(is_of_metric)
                 };
                 match subjects.iter_mut().find(is_same_metric) {
                     Some(subject) => subject.metrics.push(metric),

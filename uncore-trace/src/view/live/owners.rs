@@ -22,6 +22,11 @@ pub(super) struct LiveOwner {
 }
 
 impl LiveOwner {
+    /// Kind of the owner, and its name in this grouping.
+    pub(super) fn kind_and_name(&self, grouping: GroupBy) -> (String, String) {
+        (self.owner_kind.clone(), self.name_in(grouping).to_owned())
+    }
+
     /// Name of the owner in this grouping.
     pub(super) fn name_in(&self, grouping: GroupBy) -> &str {
         let grouping_index = GROUPINGS.iter().position(|candidate| *candidate == grouping);

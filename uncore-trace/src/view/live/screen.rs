@@ -240,12 +240,11 @@ impl LiveFrames {
         let frame = self.frames.back()?;
         let link = self.links.links.get(link)?;
         let fullness_of = |direction| {
-            let rate = match direction {
-                Direction::Both => rate_of_both(frame, watched_index),
-                counted_direction => {
-                    *frame.direction_rates.get(&(watched_index, counted_direction))?
-                }
-            }?;
+            let rate = if direction == Direction::Both {
+                rate_of_both(frame, watched_index)?
+            } else {
+                (*frame.direction_rates.get(&(watched_index, direction))?)?
+            };
             let link_peak = limit(link, direction)?;
             Some(LinkFullness {
                 part: link_peak.fraction_of_peak(rate),
@@ -303,20 +302,14 @@ impl LiveFrames {
         }
         let mut cpus: HashMap<(String, String), f64> = HashMap::new();
         for (task, used) in &last_frame.cpus {
-            let owner = self.owners.of_task(task);
-            if let Some(key) =
-                owner.map(|owner| kind_and_name(&owner.owner_kind, owner.name_in(options.grouping)))
-            {
-                *cpus.entry(key).or_default() += used;
+            if let Some(owner) = self.owners.of_task(task) {
+                *cpus.entry(owner.kind_and_name(options.grouping)).or_default() += used;
             }
         }
-        let unknown: Vec<bool> = (0..groups.len())
-            .map(|group| {
-                let mut of_group =
-                    (0..self.watched.len()).filter(|group_member| group_of[*group_member] == group);
-                of_group.any(|member| is_unknown(last_frame, member))
-            })
-            .collect();
+        let mut unknown = vec![false; groups.len()];
+        for (watched_index, group) in group_of.iter().enumerate() {
+            unknown[*group] |= is_unknown(last_frame, watched_index);
+        }
         let known = |(rate, unknown): (f64, &bool)| (!unknown).then_some(rate);
         for (line_number, rates) in self.owner_histories(options, &mut lines) {
             // A line of earlier frames only is not shown.
@@ -404,13 +397,9 @@ impl OwnerLineIndex<'_> {
         if self.within.is_some_and(|within| !within.contains(&owner_id)) {
             return None;
         }
-        let key = owner.name_in(self.options.grouping);
-        key.contains(self.options.filter).then(|| kind_and_name(&owner.owner_kind, key))
+        let key = owner.kind_and_name(self.options.grouping);
+        key.1.contains(self.options.filter).then_some(key)
     }
-}
-
-fn kind_and_name(owner_kind: &str, name: &str) -> (String, String) {
-    (owner_kind.to_owned(), name.to_owned())
 }
 
 /// The sums of a line.

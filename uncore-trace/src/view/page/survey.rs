@@ -178,19 +178,16 @@ pub(super) fn plotted_events(
         )?;
         (start_ns, events) = (sums.start_ns, sums.events);
     }
-    let names = |plan: &PagePlan| {
-        plan.counters_off_links(links).map(|counter| counter.event.clone()).collect()
-    };
-    let apart: Option<BTreeSet<String>> = plan.map(names);
+    let apart: Option<BTreeSet<&str>> = plan
+        .map(|plan| plan.counters_off_links(links).map(|counter| counter.event.as_str()).collect());
     if apart.as_ref().is_none_or(|apart| !apart.is_empty()) {
         let sums =
             sum_report_of_tenants(recording, &ReportQuestion { links: None, ..question.clone() })?;
         start_ns = sums.start_ns;
         // The filter of an event is in brackets after its name.
-        let name =
-            |event: &ReportEvent| event.name.split('[').next().unwrap_or_default().to_owned();
         let wanted = |event: &ReportEvent| {
-            apart.as_ref().is_none_or(|apart_names| apart_names.contains(&name(event)))
+            let name = event.name.split('[').next().unwrap_or_default();
+            apart.as_ref().is_none_or(|apart_names| apart_names.contains(name))
         };
         events.extend(sums.events.into_iter().filter(wanted));
     }

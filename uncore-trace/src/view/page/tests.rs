@@ -10,7 +10,6 @@ use super::super::span::{SelectedTime, TimePoint};
 use super::*;
 use crate::schema::link::PeakSource;
 use crate::schema::metadata;
-use crate::view::span::SelectedTime;
 
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)>\u{2028}\u{1b}[2J\u{202e}'\"&amp;";
 

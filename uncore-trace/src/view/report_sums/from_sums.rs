@@ -5,24 +5,18 @@
 
 use std::collections::HashMap;
 
-use super::{ReportEvent, ReportLine, ShareSum, merge_lines};
+use super::{LinesByOwner, ReportEvent, ReportLine, ShareSum, add_to_owner, merge_lines};
 
 /// The largest part of a line that `fabric` may lack if its shape is that of `fabric`.
 const MISSING_FROM_SHAPE: f64 = 0.01;
 
 /// Gives the events of `fabric` the lines of `parts`: the sums of consecutive times.
 pub(super) fn replace_lines(events: &mut [ReportEvent], parts: Vec<Vec<ReportEvent>>) {
-    let mut lines_by_event: HashMap<(String, String), HashMap<(String, String), ReportLine>> =
-        HashMap::new();
+    let mut lines_by_event: HashMap<(String, String), LinesByOwner> = HashMap::new();
     for event in parts.into_iter().flatten() {
         let lines = lines_by_event.entry((event.name, event.unit)).or_default();
         for line in event.lines {
-            let key = (line.owner.clone(), line.key.clone());
-            let sum = match lines.remove(&key) {
-                Some(sum) => add_later_line(sum, line),
-                None => line,
-            };
-            lines.insert(key, sum);
+            add_to_owner(lines, line, add_later_line);
         }
     }
     for event in events {

@@ -372,9 +372,8 @@ impl RollupSummer {
             Ok(columns::word_column(batch, name)?.get(row).unwrap_or_default().to_owned())
         };
         let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
-        let link_and_direction = self.links.link_of(id).and_then(|(link_index, link_direction)| {
-            Some((self.links.links.get(link_index)?, link_direction))
-        });
+        let link_and_direction = self.links.link_of(id);
+        let link = link_and_direction.and_then(|(link_index, _)| self.links.links.get(link_index));
         Ok(RollupCounter {
             socket: nullable_value(sockets, row),
             subsystem: word("subsystem")?,
@@ -382,12 +381,11 @@ impl RollupSummer {
             event: word("event")?,
             filter: word("filter")?,
             unit: word("unit")?,
-            link: link_and_direction.map(|(link, _)| link.name.clone()),
+            link: link.map(|link| link.name.clone()),
             direction: link_and_direction.map(|(_, direction)| direction.direction_name()),
             // A memory may have a known peak only for both directions together.
-            peak: link_and_direction.and_then(|(link, counted_direction)| {
-                let peak =
-                    limit(link, counted_direction).or_else(|| limit(link, Direction::Both))?.peak;
+            peak: link_and_direction.zip(link).and_then(|((_, direction), link)| {
+                let peak = limit(link, direction).or_else(|| limit(link, Direction::Both))?.peak;
                 Some((peak.bytes_per_s, peak.direction))
             }),
         })

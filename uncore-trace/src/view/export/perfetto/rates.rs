@@ -37,7 +37,8 @@ pub(super) fn write_rates<W: Write>(
 ) -> Result<()> {
     let mut survey = ExportSurvey::read_fabric(fabric, names, top)?;
     let mut tracks = add_all_tracks(&survey, packets)?;
-    let mut sums = StretchSums::new(&survey);
+    let lines = survey.lines.iter().map(Vec::len);
+    let mut sums = StretchSums::for_counters(&survey.counters, lines, survey.window_ns);
     let mut write_stretch =
         |stretch: &RateStretch| tracks[stretch.count_index].write_stretch(stretch, packets);
     survey.each_share(fabric, |share, line| sums.add_share(share, line, &mut write_stretch))?;
