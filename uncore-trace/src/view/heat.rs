@@ -4,6 +4,7 @@
 //! depend on the length of the recording; unknown steps are distinguished from 0.
 
 use super::sums::TimeSteps;
+use crate::clock::TimeSpan;
 
 /// Steps over the whole span.
 pub const STEPS: usize = 32;
@@ -37,8 +38,8 @@ impl TimeSteps for Scale {
         STEPS
     }
 
-    fn split_time(&self, begin_ns: i64, end_ns: i64, pass_step: impl FnMut(usize, f64)) {
-        split_by_step(self.step_positions(end_ns, end_ns.saturating_sub(begin_ns)), pass_step);
+    fn split_time(&self, span: TimeSpan<i64>, pass_step: impl FnMut(usize, f64)) {
+        split_by_step(self.step_positions(span.end_ns, span.len_ns()), pass_step);
     }
 }
 

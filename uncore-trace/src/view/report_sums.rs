@@ -296,7 +296,7 @@ impl EventSummer {
             if self.end_ns.replace(window.end_ns) != Some(window.end_ns) {
                 self.end_moment();
             }
-            let span = TimeSpan::new(window.begin_ns, window.end_ns);
+            let span = window.span();
             if window_place.0 != span {
                 let heat_place = self.scale.step_positions(window.end_ns, window.length_ns());
                 window_place = (span, heat_place, single_step(heat_place));
@@ -443,7 +443,7 @@ impl ReportLine {
                 }
                 if value != 0.0 {
                     self.highest.add_rate(value * window.per_second());
-                    let span = TimeSpan::new(window.begin_ns, window.end_ns);
+                    let span = window.span();
                     self.active = Some(self.active.map_or(span, |active| active.hull(span)));
                 }
             }

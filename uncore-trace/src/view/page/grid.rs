@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::span::SelectedTime;
 use super::super::sums::TimeSteps;
+use crate::clock::TimeSpan;
 use crate::schema::metadata;
 
 /// Consecutive buckets of equal length. If windows have the length that the metadata say, a bucket
@@ -87,10 +88,10 @@ impl TimeSteps for PageGrid {
         self.count
     }
 
-    fn split_time(&self, begin_ns: i64, end_ns: i64, mut add_to_step: impl FnMut(usize, f64)) {
-        let total_ns: i64 = self.bucket_times(begin_ns, end_ns).map(|(_, ns)| ns).sum();
-        self.bucket_times(begin_ns, end_ns)
-            .for_each(|(step, ns)| add_to_step(step, ns as f64 / total_ns as f64));
+    fn split_time(&self, span: TimeSpan<i64>, mut add_to_step: impl FnMut(usize, f64)) {
+        let bucket_times = || self.bucket_times(span.begin_ns, span.end_ns);
+        let total_ns: i64 = bucket_times().map(|(_, ns)| ns).sum();
+        bucket_times().for_each(|(step, ns)| add_to_step(step, ns as f64 / total_ns as f64));
     }
 }
 

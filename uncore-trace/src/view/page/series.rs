@@ -234,7 +234,7 @@ impl<'a> SeriesFilling<'a> {
         series.total.add_row(columns.counter.value(row), window, value);
         let (Some(area), Some(value)) = (series.areas.get_mut(slot.area), value) else { return };
         let add_value = |bucket: usize, fraction| area.value[bucket] += value * fraction;
-        self.grid.split_time(window.begin_ns, window.end_ns, add_value);
+        self.grid.split_time(window.span(), add_value);
         if area.bucket_sum.rows == 0 {
             self.touched.push((slot.plot, slot.area));
         }

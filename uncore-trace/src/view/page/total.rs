@@ -58,7 +58,7 @@ impl PlotTotal {
         self.time.add_window(counter, window, &self.grid);
         if let Some(value) = value {
             let add_value = |bucket: usize, fraction| self.value[bucket] += value * fraction;
-            self.grid.split_time(window.begin_ns, window.end_ns, add_value);
+            self.grid.split_time(window.span(), add_value);
         }
         self.end_ns = window.end_ns;
         self.rate.add_window(value.map(|value| value * window.per_second()));

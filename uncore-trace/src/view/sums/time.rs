@@ -39,6 +39,12 @@ impl Window {
         Self::new(end_ns, length_ns, if has_value { length_ns.max(1) } else { 0 })
     }
 
+    /// Begin and end of the window.
+    #[inline]
+    pub fn span(&self) -> TimeSpan<i64> {
+        TimeSpan::new(self.begin_ns, self.end_ns)
+    }
+
     /// Length of the window, at least 1 ns.
     #[inline]
     pub fn length_ns(&self) -> i64 {
@@ -57,10 +63,9 @@ pub trait TimeSteps {
     /// Number of steps.
     fn step_count(&self) -> usize;
 
-    /// Passes each step that overlaps the time from `begin_ns` to `end_ns` to `add_to_step`, with
-    /// the fraction of the time in it. The fractions sum to 1; time before the first or after the
-    /// last step is in that step.
-    fn split_time(&self, begin_ns: i64, end_ns: i64, add_to_step: impl FnMut(usize, f64));
+    /// Passes each step that overlaps the span to `add_to_step`, with the fraction of the span in
+    /// it. The fractions sum to 1; time before the first or after the last step is in that step.
+    fn split_time(&self, span: TimeSpan<i64>, add_to_step: impl FnMut(usize, f64));
 }
 
 /// No steps: only the whole time.
@@ -69,7 +74,7 @@ impl TimeSteps for () {
         0
     }
 
-    fn split_time(&self, _begin_ns: i64, _end_ns: i64, _add_to_step: impl FnMut(usize, f64)) {}
+    fn split_time(&self, _span: TimeSpan<i64>, _add_to_step: impl FnMut(usize, f64)) {}
 }
 
 /// Times of windows.
@@ -109,8 +114,7 @@ impl WindowTimes {
 /// The last window of a counter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct LastWindow {
-    begin_ns: i64,
-    end_ns: i64,
+    span: TimeSpan<i64>,
     /// Whether any of its windows has a value.
     is_known: bool,
 }
@@ -130,39 +134,33 @@ impl CountedTime {
     /// Adds the window of a row. A window has a row for each owner and is counted once. Returns
     /// whether it was new.
     pub fn add_window(&mut self, counter: i32, window: Window, steps: &impl TimeSteps) -> bool {
-        let Window { begin_ns, end_ns, known_ns } = window;
-        let is_known = known_ns > 0;
-        if let Some(last_window) = self.last_windows.get_mut(&counter) {
-            if (last_window.begin_ns, last_window.end_ns) == (begin_ns, end_ns) {
-                return false;
+        let (span, is_known) = (window.span(), window.known_ns > 0);
+        match self.last_windows.get_mut(&counter) {
+            Some(last_window) if last_window.span == span => return false,
+            Some(last_window) => {
+                *last_window = LastWindow { span, is_known: is_known || last_window.is_known };
             }
-            *last_window =
-                LastWindow { begin_ns, end_ns, is_known: is_known || last_window.is_known };
-        } else {
-            self.last_windows.insert(counter, LastWindow { begin_ns, end_ns, is_known });
+            None => drop(self.last_windows.insert(counter, LastWindow { span, is_known })),
         }
         self.known_windows += u64::from(is_known);
         let length_ns = window.length_ns() as f64;
-        let known_length_ns = (known_ns.max(0) as f64).min(length_ns);
+        let known_length_ns = (window.known_ns.max(0) as f64).min(length_ns);
         self.whole.all_ns += length_ns;
         self.whole.with_value_ns += known_length_ns;
         let Self { whole, steps: cells, covered, .. } = self;
         cells.resize(steps.step_count(), WindowTimes::default());
-        steps.split_time(begin_ns, end_ns, |step, fraction| {
+        steps.split_time(span, |step, fraction| {
             cells[step].all_ns += length_ns * fraction;
             cells[step].with_value_ns += known_length_ns * fraction;
         });
-        covered.add_span(
-            begin_ns,
-            begin_ns.saturating_add(window.length_ns()),
-            |span_begin_ns, span_end_ns| {
-                let new_ns = span_end_ns.saturating_sub(span_begin_ns) as f64;
-                whole.covered_ns += new_ns;
-                steps.split_time(span_begin_ns, span_end_ns, |step, span_fraction| {
-                    cells[step].covered_ns += new_ns * span_fraction;
-                });
-            },
-        );
+        let end_ns = span.begin_ns.saturating_add(window.length_ns());
+        covered.add_span(TimeSpan { end_ns, ..span }, |new_span| {
+            let new_ns = new_span.len_ns() as f64;
+            whole.covered_ns += new_ns;
+            steps.split_time(new_span, |step, fraction| {
+                cells[step].covered_ns += new_ns * fraction;
+            });
+        });
         true
     }
 
@@ -199,30 +197,30 @@ struct CoveredTime(Vec<TimeSpan<i64>>);
 
 impl CoveredTime {
     /// Adds a window, and passes the spans that were not covered before to `on_new_span`.
-    fn add_span(&mut self, begin_ns: i64, end_ns: i64, mut on_new_span: impl FnMut(i64, i64)) {
+    fn add_span(&mut self, added: TimeSpan<i64>, mut on_new_span: impl FnMut(TimeSpan<i64>)) {
+        let TimeSpan { begin_ns, end_ns } = added;
         // Windows come in the order of their ends, so most of them continue the last span.
         if let Some(last_span) =
             self.0.last_mut().filter(|last| last.begin_ns <= begin_ns && begin_ns <= last.end_ns)
         {
             if last_span.end_ns < end_ns {
-                on_new_span(last_span.end_ns, end_ns);
+                on_new_span(TimeSpan::new(last_span.end_ns, end_ns));
                 last_span.end_ns = end_ns;
             }
             return;
         }
         let first_joined = self.0.partition_point(|stretch| stretch.end_ns < begin_ns);
-        let (mut uncovered_ns, mut next_span, mut joined) =
-            (begin_ns, first_joined, TimeSpan { begin_ns, end_ns });
+        let (mut uncovered_ns, mut next_span, mut joined) = (begin_ns, first_joined, added);
         while let Some(span) = self.0.get(next_span).filter(|span| span.begin_ns <= end_ns) {
             if uncovered_ns < span.begin_ns {
-                on_new_span(uncovered_ns, span.begin_ns);
+                on_new_span(TimeSpan::new(uncovered_ns, span.begin_ns));
             }
             uncovered_ns = uncovered_ns.max(span.end_ns);
             joined = joined.hull(*span);
             next_span += 1;
         }
         if uncovered_ns < end_ns {
-            on_new_span(uncovered_ns, end_ns);
+            on_new_span(TimeSpan::new(uncovered_ns, end_ns));
         }
         self.0.splice(first_joined..next_span, [joined]);
     }
@@ -293,7 +291,8 @@ mod tests {
             let mut new = 0;
             let mut union = [false; 100];
             for (begin, length) in &windows {
-                covered.add_span(*begin, begin + length, |from, to| new += to - from);
+                let span = TimeSpan::new(*begin, begin + length);
+                covered.add_span(span, |new_span| new += new_span.len_ns());
                 (*begin..begin + length).for_each(|position| union[position as usize] = true);
             }
             prop_assert_eq!(new as usize, union.iter().filter(|is_covered| **is_covered).count());
