@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use anyhow::{Context as _, Result, ensure};
-use arrow::array::{Array as _, RecordBatch};
+use arrow::array::RecordBatch;
 use globset::{Glob, GlobMatcher};
 
 use super::key::column_if;
@@ -155,15 +155,11 @@ fn names_recorded(recording: &Recording, column: &str) -> Result<BTreeSet<String
         let batch = batch?;
         let column = word_column(&batch, column)?;
         let dictionary = column.dictionary_values();
-        let mut used = vec![false; dictionary.len()];
-        for row in 0..batch.num_rows() {
-            let key = usize::try_from(column.dictionary_key(row)).ok();
-            if let Some(used) = key.and_then(|key| used.get_mut(key)) {
-                *used = true;
-            }
-        }
-        let used = used.iter().zip(dictionary).filter(|(used, _)| **used);
-        names.extend(used.filter_map(|(_, name)| Some(name?.to_owned())));
+        let used: HashSet<i32> =
+            (0..batch.num_rows()).map(|row| column.dictionary_key(row)).collect();
+        let is_used = |key: usize| used.contains(&(key as i32));
+        let used_names = dictionary.iter().enumerate().filter(|(key, _)| is_used(*key));
+        names.extend(used_names.filter_map(|(_, name)| Some(name?.to_owned())));
     }
     Ok(names)
 }

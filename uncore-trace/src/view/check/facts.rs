@@ -116,25 +116,24 @@ pub(super) fn verify_losses(recording: &Recording, facts: &MetadataFacts) -> Che
     if !recording.is_dataset() {
         return CheckOutcome::Ok(completeness);
     }
-    match losses::totals_by_cause(recording) {
-        Err(error) => CheckOutcome::Failed(format!("{error:#}")),
-        // The totals are those of the last flush; the table may be one flush newer.
-        Ok(_) if facts.repaired => CheckOutcome::Ok(completeness),
-        Ok(in_table) => {
-            let count_in_table = |cause: &str| in_table.get(cause).map_or(0, |total| total.count);
-            let wrong = totals
-                .iter()
-                .find(|(cause, count)| count_in_table(cause) != **count)
-                .map(|(cause, _)| cause)
-                .or_else(|| in_table.keys().find(|cause| !totals.contains_key(*cause)));
-            match wrong {
-                None => CheckOutcome::Ok(format!("{completeness}, as in the loss table")),
-                Some(cause) => CheckOutcome::Failed(format!(
-                    "loss of cause {cause}: {} in the metadata, {} in the loss table",
-                    totals.get(cause).copied().unwrap_or(0),
-                    count_in_table(cause),
-                )),
-            }
-        }
+    let in_table = match losses::totals_by_cause(recording) {
+        Ok(in_table) => in_table,
+        Err(error) => return CheckOutcome::Failed(format!("{error:#}")),
+    };
+    // The totals are those of the last flush; the table may be one flush newer.
+    if facts.repaired {
+        return CheckOutcome::Ok(completeness);
+    }
+    let count_in_table = |cause: &str| in_table.get(cause).map_or(0, |total| total.count);
+    let mut causes = totals.keys().chain(in_table.keys());
+    let differs =
+        |cause: &&String| totals.get(*cause).is_none_or(|count| count_in_table(cause) != *count);
+    match causes.find(differs) {
+        None => CheckOutcome::Ok(format!("{completeness}, as in the loss table")),
+        Some(cause) => CheckOutcome::Failed(format!(
+            "loss of cause {cause}: {} in the metadata, {} in the loss table",
+            totals.get(cause).copied().unwrap_or(0),
+            count_in_table(cause),
+        )),
     }
 }

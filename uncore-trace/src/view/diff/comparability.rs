@@ -41,11 +41,9 @@ pub(super) fn compare_metadata(before_side: &SideUsage, after_side: &SideUsage) 
 
 /// A note if two spans of one recording overlap.
 pub(super) fn note_overlap(before_side: &SideUsage, after_side: &SideUsage) -> Option<String> {
-    let (before_facts, after_facts) = (&before_side.facts, &after_side.facts);
-    let common = before_facts
-        .end_ns
-        .min(after_facts.end_ns)
-        .saturating_sub(before_facts.begin_ns.max(after_facts.begin_ns));
+    let (before, after) = (before_side.facts.span, after_side.facts.span);
+    let begin_ns = before.begin_ns.max(after.begin_ns);
+    let common = before.end_ns.min(after.end_ns).saturating_sub(begin_ns);
     let text = || format!("the two spans have {} in common", units::human(common as f64, "ns"));
     (common > 0).then(text)
 }

@@ -30,8 +30,8 @@ use super::links::Links;
 use super::report_sums::GroupBy;
 use crate::schema::link::Direction;
 use rate::{RateChange, SideRate};
+use side::SideUsage;
 pub use side::{RequestedSpan, SpanFacts};
-use side::{SideSumming, SideUsage};
 pub use summary::summary;
 
 /// Options of a comparison.
@@ -101,34 +101,26 @@ pub fn compare_spans(
     after_span: &RequestedSpan<'_>,
     question: &DiffQuestion,
 ) -> Result<Diff> {
-    let DiffQuestion { grouping: grouped_by, cgroup_depth, events } = *question;
+    let grouping = question.grouping;
     let is_one_recording =
         before_span.recording.recording_path() == after_span.recording.recording_path();
     let has_links = |span: &RequestedSpan<'_>| {
         Links::from_recording(span.recording).map(|links| !links.links.is_empty())
     };
-    let by_links = !events && has_links(before_span)? && has_links(after_span)?;
+    let by_links = !question.events && has_links(before_span)? && has_links(after_span)?;
     let read_side = |span, word| {
-        SideUsage::read_span(
-            span,
-            grouped_by,
-            cgroup_depth,
-            SideSumming { by_links, by_name: !is_one_recording },
-        )
-        .with_context(|| format!("cannot read the recording {word}"))
+        SideUsage::read_span(span, question, by_links, !is_one_recording)
+            .with_context(|| format!("cannot read the recording {word}"))
     };
     let (mut before_side, mut after_side) =
         (read_side(before_span, "before")?, read_side(after_span, "after")?);
     if is_one_recording {
-        restarted::pair_restarted(grouped_by, &mut before_side.events, &mut after_side.events);
+        restarted::pair_restarted(grouping, &mut before_side.events, &mut after_side.events);
     }
     let mut notes = comparability::compare_metadata(&before_side, &after_side);
-    notes.extend(
-        before_side
-            .is_of_one_boot(&after_side)
-            .then(|| comparability::note_overlap(&before_side, &after_side))
-            .flatten(),
-    );
+    if before_side.is_of_one_boot(&after_side) {
+        notes.extend(comparability::note_overlap(&before_side, &after_side));
+    }
     let names: BTreeSet<(String, String)> = [&before_side, &after_side]
         .iter()
         .flat_map(|side| side.events.iter().map(|event| (event.name.clone(), event.unit.clone())))
@@ -141,7 +133,7 @@ pub fn compare_spans(
         by_unit.then_with(|| largest_first(&a.total, &b.total)).then_with(|| a.name.cmp(&b.name))
     });
     Ok(Diff {
-        grouping: grouped_by,
+        grouping,
         before_facts: before_side.facts,
         after_facts: after_side.facts,
         notes,

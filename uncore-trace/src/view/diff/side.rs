@@ -12,8 +12,10 @@ use super::super::report_sums::{
     GroupBy, ReportEvent, ReportLine, ReportQuestion, merge_lines_by_name, sum_report,
 };
 use super::super::span::TimePoint;
+use super::DiffQuestion;
 use super::rate::{MeanRate, SideRate};
 use super::variation::rate_variation;
+use crate::clock::TimeSpan;
 use crate::schema::link::PeakRate;
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;
@@ -34,10 +36,8 @@ pub struct RequestedSpan<'a> {
 pub struct SpanFacts {
     /// Begin of the recording, `CLOCK_MONOTONIC`, ns.
     pub start_ns: i64,
-    /// Begin of the span, `CLOCK_MONOTONIC`, ns.
-    pub begin_ns: i64,
-    /// End of the span, `CLOCK_MONOTONIC`, ns.
-    pub end_ns: i64,
+    /// The span, `CLOCK_MONOTONIC`.
+    pub span: TimeSpan<i64>,
     /// What the recording lacks; `None` if it is complete.
     pub incomplete: Option<Incomplete>,
 }
@@ -45,17 +45,8 @@ pub struct SpanFacts {
 impl SpanFacts {
     /// Length of the span, seconds.
     pub fn length_s(&self) -> f64 {
-        self.end_ns.saturating_sub(self.begin_ns) as f64 / 1e9
+        self.span.len_ns() as f64 / 1e9
     }
-}
-
-/// What is summed in a line of both spans.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SideSumming {
-    /// By direction of links, not by event.
-    pub(super) by_links: bool,
-    /// Processes of one name are summed, and ids of containers and pods are removed.
-    pub(super) by_name: bool,
 }
 
 /// What one of the two spans counted.
@@ -71,30 +62,31 @@ pub(super) struct SideUsage {
 }
 
 impl SideUsage {
-    /// Reads the span.
+    /// Reads the span. `by_links`: lines are summed by direction of links, not by event; `by_name`:
+    /// processes of one name are summed, and ids of containers and pods are removed.
     pub(super) fn read_span(
         request: &RequestedSpan<'_>,
-        grouping: GroupBy,
-        cgroup_depth: Option<usize>,
-        summing: SideSumming,
+        question: &DiffQuestion,
+        by_links: bool,
+        by_name: bool,
     ) -> Result<Self> {
+        let DiffQuestion { grouping, cgroup_depth, .. } = *question;
         let table = request.recording.open_table(&fabric::TABLE)?;
         let links = Links::from_recording(request.recording)?;
         let question = ReportQuestion {
-            links: summing.by_links.then_some(&links),
+            links: by_links.then_some(&links),
             begin: request.begin_moment.clone(),
             end: request.end_moment.clone(),
             cgroup_depth,
             ..ReportQuestion::grouped_by(grouping)
         };
         let mut usage = sum_report(request.recording, &question)?;
-        if summing.by_name {
+        if by_name {
             merge_lines_by_name(&mut usage.events, |key| name_without_id(grouping, key).to_owned());
         }
         let facts = SpanFacts {
             start_ns: usage.start_ns,
-            begin_ns: usage.span.begin_ns,
-            end_ns: usage.span.end_ns,
+            span: usage.span,
             incomplete: Incomplete::from_recording(request.recording)?,
         };
         let metadata = table.metadata_pairs().clone();

@@ -52,27 +52,20 @@ impl OwnerTable {
         task: Option<LiveTask>,
     ) -> u32 {
         let wanted = (owner_kind.to_owned(), keys);
-        if let Some(&id) = self.ids.get(&wanted) {
-            // Another process may have the same names, for example in a cgroup that was created
-            // again.
-            if let Some(task) = task {
-                self.tasks.insert(task, id);
-            }
-            return id;
-        }
-        let is_full = self.known.len() >= OWNERS;
-        let (numbered_kind, keys) = if is_full {
+        let is_full = self.known.len() >= OWNERS && !self.ids.contains_key(&wanted);
+        let kind_and_names = if is_full {
             ("other_tasks".to_owned(), vec![BEYOND.to_owned(); GROUPINGS.len()])
         } else {
             wanted
         };
-        if let Some(id) = self.ids.get(&(numbered_kind.clone(), keys.clone())) {
-            return *id;
-        }
-        let id = self.next_id;
-        self.next_id = self.next_id.wrapping_add(1);
-        self.ids.insert((numbered_kind.clone(), keys.clone()), id);
-        self.known.insert(id, LiveOwner { owner_kind: numbered_kind, names: keys });
+        let id = *self.ids.entry(kind_and_names).or_insert_with_key(|(owner_kind, names)| {
+            let (owner_kind, names) = (owner_kind.clone(), names.clone());
+            let id = self.next_id;
+            self.known.insert(id, LiveOwner { owner_kind, names });
+            self.next_id = id.wrapping_add(1);
+            id
+        });
+        // Another process may have the same names, for example in a cgroup that was created again.
         if let Some(task) = task.filter(|_| !is_full) {
             self.tasks.insert(task, id);
         }

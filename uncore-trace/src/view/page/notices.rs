@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
 
 use super::super::check::facts::MetadataFacts;
 use super::super::marks::RecordedMarks;
@@ -29,7 +28,7 @@ const CHANGES: usize = 500;
 const NAMES: usize = 500;
 
 /// A time span with losses.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LossSpan {
     /// How many, and of what.
     pub words: String,
@@ -42,7 +41,7 @@ pub(super) struct LossSpan {
 }
 
 /// A CPU that changed its state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CpuChange {
     /// `CLOCK_MONOTONIC`, ns.
     pub ns: i64,
@@ -51,7 +50,7 @@ pub(super) struct CpuChange {
 }
 
 /// A mark.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamedMark {
     /// `CLOCK_MONOTONIC`, ns.
     pub from_ns: i64,
