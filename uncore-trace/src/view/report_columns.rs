@@ -61,9 +61,11 @@ pub(super) fn report_columns(
             };
             column(column_kind, shared.unit_name(), &cell)
         };
+    // Times in seconds after the begin of the recording.
     let second_column = |column_kind: ReportColumnKind,
                          time: &dyn Fn(&ReportLine) -> Option<i64>| {
-        column(column_kind, "s", &|line| format_second(usage, time(line)))
+        let second = |ns: i64| ns.saturating_sub(usage.start_ns) as f64 / 1e9;
+        column(column_kind, "s", &|line| or_dash(time(line).map(|ns| format!("{:.3}", second(ns)))))
     };
     let bar_ns = usage.step_ns * STEPS as f64 / shape.bars as f64;
     let mut columns = Vec::new();
@@ -161,10 +163,4 @@ fn line_label(line: &ReportLine, grouping: GroupBy, shape: TableShape) -> String
         (true, true) => String::new(),
         (true, false) => format!("({})", printable(&line.owner)),
     }
-}
-
-/// A time as seconds after the begin of the recording.
-fn format_second(usage: &ReportSums, ns: Option<i64>) -> String {
-    let elapsed_s = ns.map(|ns| ns.saturating_sub(usage.start_ns) as f64 / 1e9);
-    or_dash(elapsed_s.map(|seconds| format!("{seconds:.3}")))
 }

@@ -447,7 +447,7 @@ impl ReportLine {
                     self.active = Some(self.active.map_or(span, |active| active.hull(span)));
                 }
             }
-            None => self.sum.add_missing(),
+            None => self.sum.missing += 1,
         }
         if let Some(number) = columns.small_processes(row) {
             self.small_processes.add_row((columns.counter.value(row), window.end_ns), number);

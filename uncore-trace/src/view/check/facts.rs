@@ -58,14 +58,10 @@ impl MetadataFacts {
         }
     }
 
-    /// Number of losses; `None` if not known.
-    pub(super) fn loss_count(&self) -> Option<i64> {
-        self.loss.as_ref().ok().map(|loss| loss.values().fold(0_i64, |a, b| a.saturating_add(*b)))
-    }
-
     /// Whether gaps are expected: there are losses, or the recorder was killed.
     pub(super) fn may_have_gaps(&self) -> bool {
-        self.repaired || self.loss_count().is_none_or(|lost| lost > 0)
+        let sum = |loss: &BTreeMap<String, i64>| loss.values().fold(0, |a, b| b.saturating_add(a));
+        self.repaired || self.loss.as_ref().ok().is_none_or(|loss| sum(loss) > 0)
     }
 }
 

@@ -35,7 +35,8 @@ pub(super) struct OpenFrame {
     /// Wall time of that end, us since 1970.
     pub(super) wall_us: i64,
     open_directions: BTreeMap<WatchedDirection, OpenDirection>,
-    run_ns: HashMap<LiveTask, i64>,
+    /// CPU time of processes, ns.
+    pub(super) run_ns: HashMap<LiveTask, i64>,
 }
 
 /// The sums of a link or event in one direction.
@@ -73,11 +74,6 @@ impl OpenFrame {
         let (sum, confidence_sum) = sums.entry(owner).or_default();
         *sum += value;
         confidence_sum.add_row(value, confidence);
-    }
-
-    /// Adds CPU time of a process.
-    pub(super) fn add_cpu_time(&mut self, task: LiveTask, ns: i64) {
-        *self.run_ns.entry(task).or_default() += ns;
     }
 
     /// Computes the rates.
@@ -131,12 +127,4 @@ pub(super) struct ClosedFrame {
     pub(super) confidences: BTreeMap<WatchedDirection, Vec<Confidence>>,
     /// CPUs that each process used; only of the last frame.
     pub(super) cpus: HashMap<LiveTask, f64>,
-}
-
-impl ClosedFrame {
-    /// Another frame is the last: forgets what is shown of that one only.
-    pub(super) fn forget_details(&mut self) {
-        self.confidences = BTreeMap::new();
-        self.cpus = HashMap::new();
-    }
 }

@@ -251,12 +251,14 @@ impl LiveFrames {
         for (end_ns, tick) in std::mem::replace(&mut self.run_by_tick, later) {
             if end_ns > begin_ns {
                 for (task, ns) in tick {
-                    closing.add_cpu_time(task, ns);
+                    *closing.run_ns.entry(task).or_default() += ns;
                 }
             }
         }
         if let Some(previous_frame) = self.frames.back_mut() {
-            previous_frame.forget_details();
+            // They are shown of the last frame only.
+            previous_frame.confidences.clear();
+            previous_frame.cpus = HashMap::new();
         }
         self.frames.push_back(closing.close_frame());
         if self.frames.len() > FRAMES {

@@ -50,11 +50,6 @@ impl PageTenant {
             _ => Self { kind: AreaKind::Tenant, name: printable(&line.key).into_owned() },
         }
     }
-
-    /// The sum of small lines.
-    fn sum_of_others() -> Self {
-        Self { kind: AreaKind::Others, name: "(others)".to_owned() }
-    }
 }
 
 /// An event with its largest lines, and the tenant of each.
@@ -77,7 +72,7 @@ impl EventWithTenants {
         let mut tenants: Vec<PageTenant> =
             event.lines.iter().map(|line| PageTenant::of_line(line, grouping)).collect();
         if let Some(last_tenant) = tenants.last_mut().filter(|_| has_others_line) {
-            *last_tenant = PageTenant::sum_of_others();
+            *last_tenant = PageTenant { kind: AreaKind::Others, name: "(others)".to_owned() };
         }
         Self { event, tenants, has_others_line }
     }

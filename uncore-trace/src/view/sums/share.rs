@@ -94,11 +94,6 @@ impl ShareSum {
         self.confidence.add_row(value, confidence);
     }
 
-    /// Adds a row without a value.
-    pub(in super::super) fn add_missing(&mut self) {
-        self.missing += 1;
-    }
-
     /// The 90 % interval of the sum; `total` is the total of the event. `None` if no row has a
     /// value or a confidence.
     pub fn interval_if_sure(&self, total: f64) -> Option<Interval> {
