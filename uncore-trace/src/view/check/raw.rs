@@ -206,11 +206,8 @@ impl CounterTrack {
         tally.examine_item(|| {
             let near = (total_of_readings - total).abs() <= allowed;
             (!near).then(|| {
-                format!(
-                    "{}, window ending at mono_ns {}: readings make {total_of_readings}, total is \
-                     {total}",
-                    self.name, window.end_ns
-                )
+                let name = format!("{}, window ending at mono_ns {}", self.name, window.end_ns);
+                format!("{name}: readings make {total_of_readings}, total is {total}")
             })
         });
     }

@@ -147,12 +147,8 @@ impl Pass {
         facts: &MetadataFacts,
     ) {
         let torn = || {
-            window.torn.then(|| {
-                format!(
-                    "{}: rows disagree on window_ns, total or running",
-                    windows.describe_window(window)
-                )
-            })
+            let text = "rows disagree on window_ns, total or running";
+            window.torn.then(|| format!("{}: {text}", windows.describe_window(window)))
         };
         self.values.note_fault(|| {
             let text = "the rows of a cgroup disagree on cgroup_confidence";
@@ -258,12 +254,9 @@ impl Pass {
             self.clock.examine_item(|| {
                 let offset = ts.value(row).saturating_mul(1000).saturating_sub(mono_ns.value(row));
                 let off = low.saturating_sub(offset).max(offset.saturating_sub(high));
-                (off > CLOCK_NS).then(|| {
-                    format!(
-                        "row {}: ts is {off} ns off the clock snapshots",
-                        first_row + row as u64
-                    )
-                })
+                let row = first_row + row as u64;
+                (off > CLOCK_NS)
+                    .then(|| format!("row {row}: ts is {off} ns off the clock snapshots"))
             });
         }
         Ok(())
@@ -278,11 +271,8 @@ pub(super) fn conservation_fault(
     let near = (window.sum - total).abs() <= CONSERVATION * total.abs().max(window.size);
     // Written so that NaN fails.
     (!near).then(|| {
-        format!(
-            "{}: owners sum to {}, total is {total}",
-            windows.describe_window(window),
-            window.sum
-        )
+        let name = windows.describe_window(window);
+        format!("{name}: owners sum to {}, total is {total}", window.sum)
     })
 }
 

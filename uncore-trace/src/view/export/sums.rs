@@ -242,7 +242,10 @@ impl StretchSum {
                 end_ns = end_ns.min(contribution_end_ns);
                 match contribution {
                     Contribution::Nothing => {}
-                    Contribution::Rates(rates) => add_rates(&mut sum, rates),
+                    Contribution::Rates(rates) => match &mut sum {
+                        Some(sum) => sum.add_rates(rates),
+                        None => sum = Some(rates.clone()),
+                    },
                     Contribution::Unknown => is_known = false,
                 }
             }
@@ -254,14 +257,12 @@ impl StretchSum {
     }
 }
 
-fn add_rates(sum: &mut Option<LineRates>, rates: &LineRates) {
-    let Some(sum) = sum else {
-        *sum = Some(rates.clone());
-        return;
-    };
-    sum.total += rates.total;
-    for (sum, rate) in sum.lines.iter_mut().zip(&rates.lines) {
-        *sum += rate;
+impl LineRates {
+    fn add_rates(&mut self, rates: &Self) {
+        self.total += rates.total;
+        for (sum, rate) in self.lines.iter_mut().zip(&rates.lines) {
+            *sum += rate;
+        }
     }
 }
 

@@ -88,11 +88,8 @@ fn table_sentences(headrooms: &[LinkHeadroom], links: &Links) -> Vec<String> {
         .filter(|headroom| headroom.time.whole.unknown_ns() > 0.0)
         .map(|headroom| {
             let name = links.direction_label(headroom.link_index, headroom.direction);
-            format!(
-                "{} is not known for {}",
-                printable(&name),
-                units::human(headroom.time.whole.unknown_ns(), "ns")
-            )
+            let unknown = units::human(headroom.time.whole.unknown_ns(), "ns");
+            format!("{} is not known for {unknown}", printable(&name))
         });
     let peak_sentences = headrooms.iter().filter_map(|headroom| describe_peak(headroom, links));
     let mut sentences: Vec<String> = fill_sentences.chain(unknown_sentences).collect();

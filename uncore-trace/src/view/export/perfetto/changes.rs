@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::{Context as _, Result};
 use arrow::array::Array as _;
 
-use super::packets::{EventDetail, TracePackets, TrackId};
+use super::packets::{EventDetail, NamedEvent, TracePackets, TrackId};
 use crate::schema::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
 use crate::schema::{counters, cpus, loss};
 use crate::tables::reader::Recording;
@@ -50,7 +50,8 @@ pub(super) fn write_cpu_changes<W: Write>(
     let mut track = None;
     for (ns, cpu, state) in begin.chain(within) {
         let track = track_or_new(&mut track, "CPUs", packets)?;
-        packets.write_instant(track, ns, &format!("CPU {cpu} {}", printable(state)), Vec::new())?;
+        let name = format!("CPU {cpu} {}", printable(state));
+        packets.write_named_event(NamedEvent::Instant, track, ns, &name, Vec::new())?;
     }
     Ok(())
 }
@@ -98,7 +99,8 @@ pub(super) fn write_losses<W: Write>(
             } else {
                 track_or_new(&mut lost, "Losses", packets)?
             };
-            packets.write_instant(track, times.value(row), &printable(cause), details)?;
+            let (ns, name) = (times.value(row), printable(cause));
+            packets.write_named_event(NamedEvent::Instant, track, ns, &name, details)?;
         }
     }
     Ok(())

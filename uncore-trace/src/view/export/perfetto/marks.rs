@@ -7,7 +7,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::packets::{EventDetail, TracePackets, TrackId};
+use super::packets::{EventDetail, NamedEvent, TracePackets, TrackId};
 use crate::schema::marks::{Mark, MarkKind};
 use crate::tables::reader::Recording;
 use crate::text::printable;
@@ -41,7 +41,7 @@ pub(super) fn write_marks<W: Write>(
         let mut details = vec![("source", EventDetail::Text(printable(&mark.source).into_owned()))];
         details.extend(mark.pid.map(|pid| ("pid", EventDetail::Number(pid.into()))));
         if mark.kind == MarkKind::Instant {
-            packets.write_instant(parent, begin_ns, &name, details)?;
+            packets.write_named_event(NamedEvent::Instant, parent, begin_ns, &name, details)?;
             continue;
         }
         let end_ns = mark.last_ns().min(to_ns);
@@ -51,9 +51,10 @@ pub(super) fn write_marks<W: Write>(
             lanes.push((packets.add_track(&name, Some(parent), None)?, i64::MIN));
         }
         lanes[lane].1 = end_ns;
-        packets.begin_slice(lanes[lane].0, begin_ns, &name, details)?;
+        let track = lanes[lane].0;
+        packets.write_named_event(NamedEvent::SliceBegin, track, begin_ns, &name, details)?;
         if end_ns < i64::MAX {
-            packets.end_slice(lanes[lane].0, end_ns)?;
+            packets.end_slice(track, end_ns)?;
         }
     }
     Ok(())

@@ -35,6 +35,16 @@ pub(super) enum EventDetail {
     Text(String),
 }
 
+/// Events that have a name.
+#[derive(Debug, Clone, Copy)]
+#[repr(i32)]
+pub(super) enum NamedEvent {
+    /// A moment.
+    Instant = TYPE_INSTANT,
+    /// The begin of a slice.
+    SliceBegin = TYPE_SLICE_BEGIN,
+}
+
 /// A trace that is being written.
 pub(super) struct TracePackets<W> {
     output: W,
@@ -128,41 +138,21 @@ impl<W: Write> TracePackets<W> {
         )
     }
 
-    /// Begins a slice; the next [`Self::end_slice`] on the track ends it.
-    pub(super) fn begin_slice(
-        &mut self,
-        track: TrackId,
-        ns: i64,
-        name: &str,
-        details: Vec<(&'static str, EventDetail)>,
-    ) -> Result<()> {
-        let event = self.named_event(name, details)?;
-        self.write_event(track, ns, TYPE_SLICE_BEGIN, event)
-    }
-
     /// Ends the slice that began last.
     pub(super) fn end_slice(&mut self, track: TrackId, ns: i64) -> Result<()> {
         self.write_event(track, ns, TYPE_SLICE_END, TrackEvent::default())
     }
 
-    /// Writes an instant.
-    pub(super) fn write_instant(
+    /// Writes an instant, or the begin of a slice, which the next [`Self::end_slice`] on the track
+    /// ends; also the names that are new.
+    pub(super) fn write_named_event(
         &mut self,
+        event_type: NamedEvent,
         track: TrackId,
         ns: i64,
         name: &str,
         details: Vec<(&'static str, EventDetail)>,
     ) -> Result<()> {
-        let event = self.named_event(name, details)?;
-        self.write_event(track, ns, TYPE_INSTANT, event)
-    }
-
-    /// An event with a name and details; writes the names that are new.
-    fn named_event(
-        &mut self,
-        name: &str,
-        details: Vec<(&'static str, EventDetail)>,
-    ) -> Result<TrackEvent> {
         let mut new = InternedData::default();
         let interned =
             |iid, name: &str| InternedName { iid: Some(iid), name: Some(name.to_owned()) };
@@ -198,7 +188,9 @@ impl<W: Write> TracePackets<W> {
                 ..TracePacket::default()
             })?;
         }
-        Ok(TrackEvent { name_iid: Some(name_iid), debug_annotations, ..TrackEvent::default() })
+        let name_iid = Some(name_iid);
+        let event = TrackEvent { name_iid, debug_annotations, ..TrackEvent::default() };
+        self.write_event(track, ns, event_type as i32, event)
     }
 
     fn write_event(

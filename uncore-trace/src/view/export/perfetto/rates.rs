@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::packets::{TracePackets, TrackId, TrackScale};
+use super::packets::{NamedEvent, TracePackets, TrackId, TrackScale};
 use crate::view::export::SelectedRows;
 use crate::view::export::counts::{CountDescription, ExportNames};
 use crate::view::export::sums::{LineRates, RateStretch, StretchSums};
@@ -120,7 +120,8 @@ impl CountTracks {
         let Some(rates) = &stretch.rates else {
             self.written_rates = None;
             if !std::mem::replace(&mut self.is_unknown, true) {
-                packets.begin_slice(self.unknown, begin_ns, "not known", Vec::new())?;
+                let (slice, name) = (NamedEvent::SliceBegin, "not known");
+                packets.write_named_event(slice, self.unknown, begin_ns, name, Vec::new())?;
             }
             return Ok(());
         };
