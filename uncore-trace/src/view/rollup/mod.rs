@@ -283,10 +283,11 @@ impl RollupSummer {
                     methods.dictionary_key(row),
                 );
                 let (line, cause_number) = *known.entry(line_keys).or_insert_with(|| {
-                    let is_task = kinds.get(row) == Some(TASK);
+                    let owner_kind = kinds.get(row).unwrap_or_default();
+                    let is_task = owner_kind == TASK;
                     let text = |word: Option<&str>| word.map(str::to_owned);
                     let owner = RollupOwner {
-                        owner_kind: kinds.get(row).unwrap_or_default().to_owned(),
+                        owner_kind: owner_kind.to_owned(),
                         number: nullable_value(numbers, row),
                         comm: text(comms.get(row)).filter(|_| !is_task),
                         cgroup: text(cgroups.get(row)),
@@ -298,13 +299,11 @@ impl RollupSummer {
                     let (line, is_joined) =
                         window.find_or_add_line(counter_index, owner, method, &mut self.open_lines);
                     self.joined_shares += u64::from(is_joined);
-                    let socket = self
-                        .rollup_counters
-                        .get(counter_index)
-                        .and_then(|rollup_counter| rollup_counter.socket);
-                    let owner_kind = kinds.get(row).unwrap_or_default();
+                    let socket =
+                        self.rollup_counters.get(counter_index).and_then(|counter| counter.socket);
                     let cause = cause_name(owner_kind, cgroups.get(row), comms.get(row));
-                    (line, window.cause_number(line, socket, cause))
+                    let line_sum = window.lines.get_mut(line);
+                    (line, line_sum.map_or(0, |line| line.sum.cause_number(socket, cause)))
                 });
                 let (Some(value), Some(total)) = (value, total) else { continue };
                 let confidence = nullable_value(confidences, row);
@@ -313,7 +312,9 @@ impl RollupSummer {
                     width_confidence: nullable_value(cgroup_confidences, row).or(confidence),
                     ..UncertainShare::new(claim_key, value * fraction, total, confidence)
                 };
-                window.add_share(line, cause_number, claim);
+                if let Some(line) = window.lines.get_mut(line) {
+                    line.sum.add_claim(cause_number, claim);
+                }
             }
         }
         Ok(())

@@ -3,7 +3,6 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::super::interval::UncertainShare;
 use super::super::sums::{CountedTime, ShareSum, Window};
 use super::{MOST_LINES, RollupOwner};
 use crate::clock::RollupTime;
@@ -51,7 +50,7 @@ pub(super) struct OwnerSum {
     pub counter_index: usize,
     pub owner: RollupOwner,
     pub method: String,
-    sum: ShareSum,
+    pub sum: ShareSum,
 }
 
 impl OwnerSum {
@@ -170,17 +169,6 @@ impl OpenWindow {
             window_lines.len() - 1
         });
         (line, is_full)
-    }
-
-    /// Number of a cause of error in a line: a cgroup on a socket.
-    pub(super) fn cause_number(&mut self, line: usize, socket: Option<i16>, name: &str) -> usize {
-        self.lines.get_mut(line).map_or(0, |line| line.sum.cause_number(socket, name))
-    }
-
-    /// Adds a share to a line.
-    pub(super) fn add_share(&mut self, line: usize, cause: usize, claim: UncertainShare) {
-        let Some(line) = self.lines.get_mut(line) else { return };
-        line.sum.add_claim(cause, claim);
     }
 
     /// The lines of the window, with at most `owners` cgroups of each counter: the largest, and

@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::{Context as _, Result};
 use arrow::array::Array as _;
 
-use super::packets::{EventDetail, NamedEvent, TracePackets, TrackId};
+use super::packets::{EventDetail, SliceEvent, TracePackets, TrackId};
 use crate::schema::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
 use crate::schema::{counters, cpus, loss};
 use crate::tables::reader::Recording;
@@ -51,7 +51,7 @@ pub(super) fn write_cpu_changes<W: Write>(
     for (ns, cpu, state) in begin.chain(within) {
         let track = track_or_new(&mut track, "CPUs", packets)?;
         let name = format!("CPU {cpu} {}", printable(state));
-        packets.write_named_event(NamedEvent::Instant, track, ns, &name, Vec::new())?;
+        packets.write_named_event(SliceEvent::Instant, track, ns, &name, Vec::new())?;
     }
     Ok(())
 }
@@ -100,7 +100,7 @@ pub(super) fn write_losses<W: Write>(
                 track_or_new(&mut lost, "Losses", packets)?
             };
             let (ns, name) = (times.value(row), printable(cause));
-            packets.write_named_event(NamedEvent::Instant, track, ns, &name, details)?;
+            packets.write_named_event(SliceEvent::Instant, track, ns, &name, details)?;
         }
     }
     Ok(())

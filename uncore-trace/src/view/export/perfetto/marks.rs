@@ -7,7 +7,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::packets::{EventDetail, NamedEvent, TracePackets, TrackId};
+use super::packets::{EventDetail, SliceEvent, TracePackets, TrackId};
 use crate::schema::marks::{Mark, MarkKind};
 use crate::tables::reader::Recording;
 use crate::text::printable;
@@ -41,7 +41,7 @@ pub(super) fn write_marks<W: Write>(
         let mut details = vec![("source", EventDetail::Text(printable(&mark.source).into_owned()))];
         details.extend(mark.pid.map(|pid| ("pid", EventDetail::Number(pid.into()))));
         if mark.kind == MarkKind::Instant {
-            packets.write_named_event(NamedEvent::Instant, parent, begin_ns, &name, details)?;
+            packets.write_named_event(SliceEvent::Instant, parent, begin_ns, &name, details)?;
             continue;
         }
         let end_ns = mark.last_ns().min(to_ns);
@@ -52,7 +52,7 @@ pub(super) fn write_marks<W: Write>(
         }
         lanes[lane].1 = end_ns;
         let track = lanes[lane].0;
-        packets.write_named_event(NamedEvent::SliceBegin, track, begin_ns, &name, details)?;
+        packets.write_named_event(SliceEvent::SliceBegin, track, begin_ns, &name, details)?;
         if end_ns < i64::MAX {
             packets.end_slice(track, end_ns)?;
         }

@@ -35,10 +35,10 @@ pub(super) enum EventDetail {
     Text(String),
 }
 
-/// Events that have a name.
+/// An event with a name on a track of slices.
 #[derive(Debug, Clone, Copy)]
 #[repr(i32)]
-pub(super) enum NamedEvent {
+pub(super) enum SliceEvent {
     /// A moment.
     Instant = TYPE_INSTANT,
     /// The begin of a slice.
@@ -147,7 +147,7 @@ impl<W: Write> TracePackets<W> {
     /// ends; also the names that are new.
     pub(super) fn write_named_event(
         &mut self,
-        event_type: NamedEvent,
+        event_type: SliceEvent,
         track: TrackId,
         ns: i64,
         name: &str,

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::packets::{NamedEvent, TracePackets, TrackId, TrackScale};
+use super::packets::{SliceEvent, TracePackets, TrackId, TrackScale};
 use crate::view::export::SelectedRows;
 use crate::view::export::counts::{CountDescription, ExportNames};
 use crate::view::export::sums::{LineRates, RateStretch, StretchSums};
@@ -120,7 +120,7 @@ impl CountTracks {
         let Some(rates) = &stretch.rates else {
             self.written_rates = None;
             if !std::mem::replace(&mut self.is_unknown, true) {
-                let (slice, name) = (NamedEvent::SliceBegin, "not known");
+                let (slice, name) = (SliceEvent::SliceBegin, "not known");
                 packets.write_named_event(slice, self.unknown, begin_ns, name, Vec::new())?;
             }
             return Ok(());

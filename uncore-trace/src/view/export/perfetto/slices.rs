@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::packets::{EventDetail, NamedEvent, TracePackets, TrackId};
+use super::packets::{EventDetail, SliceEvent, TracePackets, TrackId};
 use crate::schema::columns::{bits_column, i32_column, i64_column, text_column, word_column};
 use crate::schema::{cgroups, slices};
 use crate::tables::reader::{OpenTable, Recording, TableScan};
@@ -58,7 +58,7 @@ pub(super) fn write_slices<W: Write>(
                 ("pid", EventDetail::Number(pids.value(row).into())),
                 ("interrupts_ns", EventDetail::Number(irqs.value(row))),
             ];
-            packets.write_named_event(NamedEvent::SliceBegin, track, begin_ns, &thread, details)?;
+            packets.write_named_event(SliceEvent::SliceBegin, track, begin_ns, &thread, details)?;
             packets.end_slice(track, end_ns)?;
         }
     }
