@@ -155,10 +155,12 @@ fn names_recorded(recording: &Recording, column: &str) -> Result<BTreeSet<String
         let batch = batch?;
         let column = word_column(&batch, column)?;
         let dictionary = column.dictionary_values();
-        let used: HashSet<i32> =
-            (0..batch.num_rows()).map(|row| column.dictionary_key(row)).collect();
-        let is_used = |key: usize| used.contains(&(key as i32));
-        let used_names = dictionary.iter().enumerate().filter(|(key, _)| is_used(*key));
+        let mut is_used = vec![false; dictionary.len()];
+        for key in (0..batch.num_rows()).map(|row| column.dictionary_key(row)) {
+            let key = usize::try_from(key).ok();
+            key.and_then(|key| is_used.get_mut(key)).into_iter().for_each(|used| *used = true);
+        }
+        let used_names = is_used.iter().zip(dictionary).filter(|(used, _)| **used);
         names.extend(used_names.filter_map(|(_, name)| Some(name?.to_owned())));
     }
     Ok(names)
