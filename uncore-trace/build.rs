@@ -18,9 +18,7 @@ fn main() -> Result<()> {
     if has_value("CARGO_CFG_TARGET_ENV", "gnu") && has_value("PROFILE", "release") {
         println!("cargo::rustc-link-arg-bins=-Wl,--compress-debug-sections=zlib");
     }
-    let committed_paths = [stamp::object_path(), stamp::stamp_path()];
-    let source_paths = stamp::source_paths().into_iter().chain(stamp::setting_paths());
-    for path in source_paths.chain(committed_paths) {
+    for path in stamp::input_paths()? {
         println!("cargo::rerun-if-changed={}", path.display());
     }
     let out_dir = PathBuf::from(env::var_os("OUT_DIR").context("OUT_DIR is not set")?);

@@ -26,9 +26,36 @@ pub fn stamp_path() -> PathBuf {
     object_path().with_file_name("uncore-trace.stamp")
 }
 
+/// Whether this is a published package and not the repository. A package has no workspace, and cargo
+/// has written its manifest anew, so its sources are not those of the stamp.
+///
+/// # Errors
+///
+/// The manifest cannot be read.
+pub fn is_package() -> Result<bool> {
+    let manifest = read_text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))?;
+    // Published manifests inherit nothing. A file of cargo's own, such as `Cargo.toml.orig`, says
+    // less: `cargo vendor` leaves it out.
+    Ok(!manifest.contains(".workspace = true"))
+}
+
+/// All files that decide which object is embedded. In a package that is the object alone.
+///
+/// # Errors
+///
+/// The manifest cannot be read.
+pub fn input_paths() -> Result<Vec<PathBuf>> {
+    let mut paths = vec![object_path()];
+    if !is_package()? {
+        paths.push(stamp_path());
+        paths.extend(source_paths());
+        paths.extend(setting_paths());
+    }
+    Ok(paths)
+}
+
 /// All sources of the object.
-#[must_use]
-pub fn source_paths() -> Vec<PathBuf> {
+fn source_paths() -> Vec<PathBuf> {
     let root = workspace_root();
     [
         "uncore-trace-ebpf/src",
@@ -41,8 +68,12 @@ pub fn source_paths() -> Vec<PathBuf> {
     .to_vec()
 }
 
-/// Fails unless the committed object and its sources are those of its stamp.
+/// Fails unless the committed object and its sources are those of its stamp. Cargo has verified the
+/// object of a package.
 pub fn verify_sources() -> Result<()> {
+    if is_package()? {
+        return Ok(());
+    }
     let committed = fs::read_to_string(stamp_path())
         .with_context(|| format!("cannot read {}", stamp_path().display()))?;
     let mut lines = committed.lines();
@@ -63,8 +94,7 @@ pub fn stamp(object: &[u8], versions: &str) -> Result<String> {
 
 /// Files of which a part decides what the sources compile to: the profile, and the locked versions
 /// of dependencies.
-#[must_use]
-pub fn setting_paths() -> [PathBuf; 2] {
+fn setting_paths() -> [PathBuf; 2] {
     ["Cargo.toml", "Cargo.lock"].map(|name| workspace_root().join(name))
 }
 
