@@ -13,7 +13,8 @@
 //! - `trust` has names of cgroups that users and runtimes give.
 //! - `upload` starts the program that uploads; its own tests are in `uploads`.
 //! - `docs` and `structure` compare documents and modules with the code, `packaging` what is
-//!   installed beside it; `ci` and `release` run the scripts of CI.
+//!   installed beside it; `ci` and `release` run the scripts of CI, `install_script` that of a
+//!   release; `publishing` looks at what the published packages hold.
 //! - `samples` reads the recordings in `samples/`; `assistants` asks the server of the Python
 //!   package about them.
 //! - `agent_faults`, `faults`, `slow_disk`, `damage`, `survive` and `hotplug` do what is in
@@ -62,6 +63,7 @@ mod harness;
 mod holders;
 mod hotplug;
 mod html;
+mod install_script;
 mod intel;
 mod io;
 mod io_group;
@@ -87,6 +89,7 @@ mod platforms;
 mod ports;
 mod privileges;
 mod published;
+mod publishing;
 mod readers;
 mod recording;
 mod refused;
