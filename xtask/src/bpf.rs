@@ -23,3 +23,16 @@ pub(crate) fn run(check: bool) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A package takes its object without looking at sources; in the repository that would hide
+    /// that the object is stale.
+    #[test]
+    fn the_repository_is_not_taken_for_a_package() {
+        assert!(!stamp::is_package().unwrap());
+        assert!(stamp::input_paths().unwrap().len() > 5);
+    }
+}

@@ -138,6 +138,12 @@ const STEPS: &[SetupStep] = &[
         find_version: || tool_version("curl"),
         install: |apt| apt.install_packages(&["curl"]),
     },
+    // Checks install.sh in the tests.
+    SetupStep {
+        name: "shellcheck",
+        find_version: || tool_version("shellcheck"),
+        install: |apt| apt.install_packages(&["shellcheck"]),
+    },
     // Opens the pages of `report --html` in the tests.
     SetupStep {
         name: "Chromium",

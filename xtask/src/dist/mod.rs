@@ -1,8 +1,8 @@
 //! `cargo xtask dist`: builds the files of a release.
 //!
-//! For both architectures: static programs with separate debug files, Debian and rpm packages,
-//! lists of the linked packages (SBOM), the files of a container image, and the digests of all
-//! files. `--check` builds only for this machine's architecture, and installs, renders and runs the
+//! For both architectures: static programs with separate debug files, archives of them with a script
+//! that installs them, Debian and rpm packages, lists of the linked packages (SBOM), the files of a
+//! container image, and the digests of all files. `--check` builds only for this machine's architecture, and installs, renders and runs the
 //! result.
 #![expect(clippy::print_stdout, reason = "a task tells what it did")]
 
@@ -17,6 +17,7 @@ use crate::apt::Apt;
 use crate::lab::kernel::Arch;
 use crate::target;
 
+mod archive;
 mod binary;
 mod check;
 mod licences;
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let image = releases.first().context("no architecture was selected")?;
     packages::stage_image(image.arch, &image.programs, &dir.join("image"))?;
+    archive::stage_installer(&dir)?;
     packages::write_digests(&dir)?;
     println!("dist: all files are in {}", dir.display());
     if args.check {
@@ -92,6 +94,7 @@ fn build_release(arch: Arch, dir: &Path, apt: &Apt) -> Result<ReleaseFiles> {
         PROGRAMS.map(|program| binary::split_debug_info(arch, program, &built, dir));
     let programs = [tracer?, uploader?];
     packages::stage_files(arch, &programs, dir)?;
+    archive::make_archive(arch, &programs, dir)?;
     time_step(&format!("{name}: listed what is linked"), || sbom::write_sboms(arch, dir))?;
     let (deb, rpm) = time_step(&format!("{name}: packed"), || packages::make_packages(arch, dir))?;
     for path in [&deb, &rpm] {

@@ -31,7 +31,7 @@ const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 pub(super) const NEWER: &str = "9999.0.0";
 
 /// The configuration that the packages install.
-const CONFIG: &str = "packaging/agent.toml";
+pub(super) const CONFIG: &str = "packaging/agent.toml";
 
 /// A tool that is installed if it is missing.
 pub(super) struct Tool {
@@ -137,7 +137,7 @@ fn write_completions(arch: Arch, program: &Path, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn staging_dir(arch: Arch) -> Result<PathBuf> {
+pub(super) fn staging_dir(arch: Arch) -> Result<PathBuf> {
     Ok(target::target_dir()?.join(target_of(arch)).join(PROFILE).join("packaged"))
 }
 
@@ -236,7 +236,7 @@ pub(super) fn write_digests(dir: &Path) -> Result<()> {
 }
 
 /// The names of the files in a directory, sorted.
-fn file_names(dir: &Path) -> Result<Vec<String>> {
+pub(super) fn file_names(dir: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
     let mut names = Vec::new();
     for entry in entries {
@@ -254,7 +254,7 @@ fn install_programs(programs: &[PathBuf; 2], dir: &Path) -> Result<()> {
     PROGRAMS.iter().zip(programs).try_for_each(|(name, from)| copy_file(from, &dir.join(name)))
 }
 
-fn copy_file(source: &Path, destination: &Path) -> Result<()> {
+pub(super) fn copy_file(source: &Path, destination: &Path) -> Result<()> {
     fs::copy(source, destination)
         .map(drop)
         .with_context(|| format!("cannot copy {} to {}", source.display(), destination.display()))

@@ -10,12 +10,14 @@ use crate::apt::Apt;
 use crate::command::run_quietly;
 
 mod chart;
+mod crates;
 mod guest;
 mod image;
 mod installed;
 mod lifecycle;
 mod lint;
 mod root;
+mod script;
 mod units;
 
 /// Tests everything; of the packages, only those of this machine's architecture.
@@ -61,6 +63,10 @@ pub(super) fn run(releases: &[ReleaseFiles], dir: &Path, apt: &Apt) -> Result<()
             lifecycle::check_lifecycle(&packages, apt)
         })?;
     }
+    if releases.iter().any(|release| release.arch == machine_arch) {
+        time_step("archive: installed by the script", || script::test_script(dir))?;
+    }
+    time_step("crates: packed, and installed from the packages", crates::test_crates)?;
     let image = dir.join("image");
     let program = image.join("uncore-trace");
     time_step("units: verified, and run with their capabilities", || units::check_units(&program))?;
