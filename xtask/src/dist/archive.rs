@@ -43,19 +43,19 @@ pub(super) fn make_archive(arch: Arch, programs: &[PathBuf; 2], dir: &Path) -> R
     for (program, built) in PROGRAMS.iter().zip(programs) {
         place_file(built, &tree.join("bin").join(program))?;
     }
-    for (completion, place) in COMPLETIONS {
-        place_file(&staged.join(completion), &tree.join(place))?;
+    for (completion, destination) in COMPLETIONS {
+        place_file(&staged.join(completion), &tree.join(destination))?;
     }
     let manual = root.join("docs/man");
     for page in file_names(&manual)? {
         place_file(&manual.join(&page), &tree.join("share/man/man1").join(&page))?;
     }
-    let texts = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", CONFIG];
-    let licences = staged.join("third-party-licences.txt");
-    for text in texts.map(|text| root.join(text)).into_iter().chain([licences]) {
-        let file_name = text.file_name().context("a text has no name")?;
-        place_file(&text, &tree.join(DOC).join(file_name))?;
+    for path in ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", CONFIG] {
+        let file_name = Path::new(path).file_name().unwrap_or_default();
+        place_file(&root.join(path), &tree.join(DOC).join(file_name))?;
     }
+    let licences = "third-party-licences.txt";
+    place_file(&staged.join(licences), &tree.join(DOC).join(licences))?;
     let tarball = parent.join(format!("{name}.tar"));
     let time = commit_time().unwrap_or_else(|| "0".to_owned());
     let mut tar = Command::new("tar");
@@ -79,10 +79,10 @@ pub(super) fn stage_installer(dir: &Path) -> Result<()> {
 }
 
 /// Copies a file, and creates the directory for it.
-fn place_file(source: &Path, place: &Path) -> Result<()> {
-    let dir = place.parent().context("a file has no directory")?;
+fn place_file(source: &Path, destination: &Path) -> Result<()> {
+    let dir = destination.parent().context("a file has no directory")?;
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    copy_file(source, place)
+    copy_file(source, destination)
 }
 
 #[cfg(test)]
