@@ -35,11 +35,12 @@ pub(super) fn test_crates() -> Result<()> {
     }
     let root = built.join("installed");
     for program in PROGRAMS {
+        use_local_libraries(&unpacked.path().join(crate_name(program)).join("Cargo.lock"))?;
         let mut install = target::cargo_command();
         install
             .current_dir(unpacked.path())
             // Without optimization and debug information: neither shows what a package lacks.
-            .args(["install", "--quiet", "--debug", "--no-track"])
+            .args(["install", "--locked", "--quiet", "--debug", "--no-track"])
             .env("CARGO_PROFILE_DEV_DEBUG", "false")
             .args(patches(unpacked.path()))
             .arg("--path")
@@ -61,6 +62,30 @@ fn crate_name(name: &str) -> String {
     format!("{name}-{}", env!("CARGO_PKG_VERSION"))
 }
 
+/// Lets a lock file name the libraries without a registry: so cargo locks what it is given by
+/// [`patches`].
+fn use_local_libraries(lock: &Path) -> Result<()> {
+    let text =
+        fs::read_to_string(lock).with_context(|| format!("cannot read {}", lock.display()))?;
+    fs::write(lock, without_registry(&text))
+        .with_context(|| format!("cannot write {}", lock.display()))
+}
+
+fn without_registry(lock_text: &str) -> String {
+    let mut is_library = false;
+    let mut kept = String::new();
+    for line in lock_text.lines() {
+        if let Some(name) = line.strip_prefix("name = ") {
+            is_library = LIBRARIES.contains(&name.trim_matches('"'));
+        }
+        if !is_library || !line.starts_with("source = ") && !line.starts_with("checksum = ") {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
 /// Options of cargo that take the unpacked libraries in place of those of the registry.
 fn patches(dir: &Path) -> Vec<String> {
     let patch = |name: &str| {
@@ -68,4 +93,20 @@ fn patches(dir: &Path) -> Vec<String> {
         ["--config".to_owned(), format!("patch.crates-io.{name}.path={:?}", path.display())]
     };
     LIBRARIES.into_iter().flat_map(patch).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_projects_own_libraries_lose_their_registry() {
+        let package = |name: &str, origin: &str| {
+            format!("[[package]]\nname = \"{name}\"\nversion = \"0.1.0\"\n{origin}\n")
+        };
+        let origin = "source = \"registry\"\nchecksum = \"00\"\n";
+        let lock = package("aya", origin) + &package(LIBRARIES[0], origin);
+        let expected = package("aya", origin) + &package(LIBRARIES[0], "");
+        assert_eq!(without_registry(&lock), expected);
+    }
 }
