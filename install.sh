@@ -154,12 +154,12 @@ unpack_archive() {
     done
 }
 
-# Writes a line into a list of what is changed.
+# Writes a line into a list of changes, before the change: what is not listed cannot be undone.
 note_change() {
     printf '%s\n' "$2" 2>/dev/null >>"$work/$1" || fail "cannot write to $work"
 }
 
-# Creates a directory and those above it. The list is written first, so that nothing is forgotten.
+# Creates a directory and those above it.
 make_directory() {
     [ ! -d "$1" ] || return 0
     make_directory "$(dirname -- "$1")"
@@ -188,9 +188,9 @@ replace_files() {
     trap '' HUP INT TERM
     while IFS= read -r target; do
         if [ -e "$target" ] || [ -L "$target" ]; then
+            note_change aside "$target"
             output=$(mv -f -- "$target" "$target.old.$$" 2>&1) ||
                 fail_because "cannot replace $target" "$output"
-            note_change aside "$target"
         fi
         note_change placed "$target"
         output=$(mv -f -- "$target.new.$$" "$target" 2>&1) ||
@@ -206,7 +206,11 @@ clean_up() {
     set +e
     if [ -z "$is_installed" ]; then
         while IFS= read -r target; do rm -f -- "$target"; done <"$work/placed"
-        while IFS= read -r target; do mv -f -- "$target.old.$$" "$target"; done <"$work/aside"
+        while IFS= read -r target; do
+            if [ -e "$target.old.$$" ] || [ -L "$target.old.$$" ]; then
+                mv -f -- "$target.old.$$" "$target"
+            fi
+        done <"$work/aside"
         while IFS= read -r target; do rm -f -- "$target.new.$$"; done <"$work/copied"
         # The reverse order has directories before those that contain them.
         sort -r "$work/made" | while IFS= read -r directory; do
