@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use anyhow::{Context as _, Result, ensure};
-use arrow::array::RecordBatch;
+use arrow::array::{Array as _, RecordBatch};
 use globset::{Glob, GlobMatcher};
 
 use super::key::column_if;

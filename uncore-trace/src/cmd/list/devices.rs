@@ -160,7 +160,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
     let escaped = |text: &String| printable(text).into_owned();
     let names = |row: &Row| joined(row.names.iter().map(escaped).collect(), ",");
     let root_port = |row: &Row| cell_text(row.root_port.map(|port| port.to_string()).as_deref());
-    let node = |row: &Row| cell_text(row.numa_node.map(|node| node.to_string()).as_deref());
+    let numa_node = |row: &Row| cell_text(row.numa_node.map(|node| node.to_string()).as_deref());
     let counted = |row: &Row, column: fn(&CountingPmu) -> String| {
         joined(row.counted_by.iter().map(column).collect(), "; ")
     };
@@ -172,7 +172,7 @@ pub(super) fn render(rows: &[Row], view: View) -> String {
         ("address", ColumnFit::Whole, &|row| row.address.to_string()),
         ("class", ColumnFit::Drop(1), &|row| row.class.name().to_owned()),
         ("root port", ColumnFit::Drop(3), &root_port),
-        ("node", ColumnFit::Count(2), &node),
+        ("node", ColumnFit::Count(2), &numa_node),
         ("PMU", ColumnFit::Wrap, &pmus),
         ("filter", ColumnFit::Wrap, &filters),
         ("files", ColumnFit::Wrap, &files),

@@ -182,7 +182,6 @@ impl CounterTrack {
     }
 
     /// Closes the windows that end at or before this time and have no reading at their own end.
-
     fn close_through(&mut self, mono_ns: i64, tally: &mut FaultTally) {
         while self.windows.front().is_some_and(|window| window.end_ns <= mono_ns) {
             self.sum.broken = true;

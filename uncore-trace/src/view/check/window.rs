@@ -44,7 +44,6 @@ pub(super) struct CheckedWindow {
     /// Sum of the owners' values, and sum of their magnitudes, without rows that have no value.
     pub(super) sum: f64,
     pub(super) size: f64,
-
     /// Whether the rows disagree in a column that must be equal.
     pub(super) torn: bool,
     /// Whether rows of a cgroup have different confidences of its sum.
