@@ -58,6 +58,7 @@ pub mod clock;
 pub mod count;
 pub mod heap;
 pub mod held_messages;
+mod named_values;
 pub mod otlp;
 pub mod priority;
 pub mod protobuf;

@@ -7,6 +7,7 @@
 
 use super::column_type::{Bits, I32, I64, Null, Word, table};
 use super::row_time::RowTime;
+use crate::named_values::named_values;
 
 table! {
     "accounts", "counts that devices keep of their own functions and of the processes that use them", sorted by [], in order of "mono_ns";
@@ -23,76 +24,43 @@ table! {
     value: Null<Bits> => Delta, "Sum since the account exists, in `unit`; for `resident_bytes` the amount. Null: the account is gone, could not be read, or begins anew.";
 }
 
-/// What a value counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Unit {
+named_values! {
+    /// What a value counts.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Unit;
+    /// The value in the table.
+    pub fn unit_name;
     /// Bytes that were moved.
-    Bytes,
+    Bytes = "bytes",
     /// Time in which a part of the device worked, ns.
-    Ns,
+    Ns = "ns",
     /// Clock cycles in which a part of the device worked.
-    Cycles,
+    Cycles = "cycles",
     /// Bytes of memory that it has: an amount and no sum.
-    Resident,
+    Resident = "resident_bytes",
 }
 
 impl Unit {
-    /// All units.
-    pub const ALL: [Self; 4] = [Self::Bytes, Self::Ns, Self::Cycles, Self::Resident];
-
-    /// The value in the table.
-    pub const fn unit_name(self) -> &'static str {
-        match self {
-            Self::Bytes => "bytes",
-            Self::Ns => "ns",
-            Self::Cycles => "cycles",
-            Self::Resident => "resident_bytes",
-        }
-    }
-
     /// Whether values are sums, which do not decrease.
     pub const fn is_sum(self) -> bool {
         !matches!(self, Self::Resident)
     }
-
-    /// The unit with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|unit| unit.unit_name() == name)
-    }
 }
 
-/// Who counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AccountSource {
-    /// A network interface.
-    Net,
-    /// A port of an RDMA device.
-    Rdma,
-    /// The physical function of a virtual one.
-    Vf,
-    /// AMD's driver for compute.
-    Kfd,
-    /// The driver of a GPU or accelerator.
-    Drm,
-}
-
-impl AccountSource {
-    /// All sources.
-    pub const ALL: [Self; 5] = [Self::Net, Self::Rdma, Self::Vf, Self::Kfd, Self::Drm];
-
+named_values! {
+    /// Who counts.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum AccountSource;
     /// The value in the table.
-    pub const fn source_name(self) -> &'static str {
-        match self {
-            Self::Net => "net",
-            Self::Rdma => "rdma",
-            Self::Vf => "vf",
-            Self::Kfd => "kfd",
-            Self::Drm => "drm",
-        }
-    }
-
-    /// The source with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|source| source.source_name() == name)
-    }
+    pub fn source_name;
+    /// A network interface.
+    Net = "net",
+    /// A port of an RDMA device.
+    Rdma = "rdma",
+    /// The physical function of a virtual one.
+    Vf = "vf",
+    /// AMD's driver for compute.
+    Kfd = "kfd",
+    /// The driver of a GPU or accelerator.
+    Drm = "drm",
 }

@@ -16,6 +16,7 @@ use super::link::Direction;
 use super::metadata;
 use super::origin::RecordingOrigin;
 use super::row_time::RowTime;
+use crate::named_values::named_values;
 
 table! {
     "canary", "bursts of bytes that the canary moved, with which its shares are compared", sorted by [];
@@ -33,30 +34,19 @@ table! {
     links: Text => Plain, "JSON list: the links whose counters count these bytes, each `{\"link\":..,\"direction\":..}` as in `links`; empty where no counter of the recording does.";
 }
 
-/// What was moved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CanaryKind {
-    /// Reads of an array in memory that is larger than the caches.
-    Memory,
-    /// Reads of a file that bypass the page cache.
-    Disk,
-    /// Packets over the loopback interface.
-    Network,
-}
-
-impl CanaryKind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Memory, Self::Disk, Self::Network];
-
+named_values! {
+    /// What was moved.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum CanaryKind;
     /// The value in the column `kind`.
-    pub const fn kind_name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Disk => "disk",
-            Self::Network => "network",
-        }
-    }
+    pub fn kind_name;
+    /// Reads of an array in memory that is larger than the caches.
+    Memory = "memory",
+    /// Reads of a file that bypass the page cache.
+    Disk = "disk",
+    /// Packets over the loopback interface.
+    Network = "network",
 }
 
 /// One direction of a link, as in the table `links`.
@@ -191,14 +181,11 @@ pub fn decode_bursts(batch: &RecordBatch) -> Result<Vec<BurstRow>> {
     let (ends, kinds) = (i64_column(batch, "end_ns")?, word_column(batch, "kind")?);
     let (bytes, links) = (bits_column(batch, "bytes")?, text_column(batch, "links")?);
     let burst = |row| {
-        let known_kind = CanaryKind::ALL
-            .into_iter()
-            .find(|candidate| kinds.get(row) == Some(candidate.kind_name()));
-        let stored_kind =
-            known_kind.context("column kind has a value that this version does not know")?;
+        let known_kind = kinds.get(row).and_then(CanaryKind::from_name);
         Ok(BurstRow {
             end_ns: ends.value(row),
-            burst_kind: stored_kind,
+            burst_kind: known_kind
+                .context("column kind has a value that this version does not know")?,
             links: serde_json::from_str(links.value(row)).context("column links is damaged")?,
             bytes: bytes.value_or_zero(row),
         })

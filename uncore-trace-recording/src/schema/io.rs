@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::column_type::{Bits, I32, I64, Null, Word, table};
 use super::row_time::RowTime;
+use crate::named_values::named_values;
 
 table! {
     "io", "bytes that each device moved in each tick, by owner", sorted by [], in order of "mono_ns";
@@ -31,27 +32,15 @@ pub const READ: &str = "read";
 /// `direction` of a transfer that reads memory.
 pub const WRITE: &str = "write";
 
-/// Direction of data, as in the statistics of disks and interfaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum IoDirection {
-    /// The device writes memory: a disk is read, a packet is received.
-    Read,
-    /// The device reads memory: a disk is written, a packet is sent.
-    Write,
-}
-
-impl IoDirection {
+named_values! {
+    /// Direction of data, as in the statistics of disks and interfaces.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum IoDirection;
     /// The value in the tables.
-    pub const fn direction_name(self) -> &'static str {
-        match self {
-            Self::Read => READ,
-            Self::Write => WRITE,
-        }
-    }
-
-    /// The direction with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Read, Self::Write].into_iter().find(|direction| direction.direction_name() == name)
-    }
+    pub fn direction_name;
+    /// The device writes memory: a disk is read, a packet is received.
+    Read = READ,
+    /// The device reads memory: a disk is written, a packet is sent.
+    Write = WRITE,
 }

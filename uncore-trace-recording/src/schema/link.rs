@@ -3,31 +3,24 @@
 use serde::{Deserialize, Serialize};
 
 use super::metric::PlannedMetric;
+use crate::named_values::named_values;
 
 /// [`Link::kind`] of the memory of a socket.
 pub const MEMORY: &str = "memory";
 
-/// The direction of bytes, as seen from the CPUs of the socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// Towards the CPUs: memory is read, a device writes to memory, another chip sends.
-    In,
-    /// Away from the CPUs: memory is written, a device reads from memory, another chip receives.
-    Out,
-    /// The sum of both directions.
-    Both,
-}
-
-impl Direction {
+named_values! {
+    /// The direction of bytes, as seen from the CPUs of the socket.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Direction;
     /// The value in the tables.
-    pub const fn direction_name(self) -> &'static str {
-        match self {
-            Self::In => "in",
-            Self::Out => "out",
-            Self::Both => "both",
-        }
-    }
+    pub fn direction_name;
+    /// Towards the CPUs: memory is read, a device writes to memory, another chip sends.
+    In = "in",
+    /// Away from the CPUs: memory is written, a device reads from memory, another chip receives.
+    Out = "out",
+    /// The sum of both directions.
+    Both = "both",
 }
 
 /// A link: counters whose bytes share one limit.
@@ -63,31 +56,22 @@ pub struct LinkCounter {
     pub direction: Direction,
 }
 
-/// Source of a peak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PeakSource {
+named_values! {
+    /// Source of a peak.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum PeakSource;
+    /// The value in the tables.
+    pub fn source_name;
     /// Measured on this machine by `uncore-trace calibrate`.
-    Calibrated,
+    Calibrated = "calibrated",
     /// From sysfs, for a PCIe link.
-    Sysfs,
+    Sysfs = "sysfs",
     /// From the data sheet that the catalog cites.
-    Catalog,
+    Catalog = "catalog",
     /// A roll-up, which does not say where it had the peak from.
     #[serde(rename = "roll-up")]
-    Rollup,
-}
-
-impl PeakSource {
-    /// The value in the tables.
-    pub const fn source_name(self) -> &'static str {
-        match self {
-            Self::Calibrated => "calibrated",
-            Self::Sysfs => "sysfs",
-            Self::Catalog => "catalog",
-            Self::Rollup => "roll-up",
-        }
-    }
+    Rollup = "roll-up",
 }
 
 /// The highest rate of a link.

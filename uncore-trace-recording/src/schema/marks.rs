@@ -15,6 +15,7 @@ use super::columns::{i32_column, i64_column, nullable_value, text_column, word_c
 use super::metadata;
 use super::origin::RecordingOrigin;
 use super::row_time::RowTime;
+use crate::named_values::named_values;
 
 table! {
     "marks", "instants and spans that users named while recording", sorted by [];
@@ -43,24 +44,17 @@ pub const LISTED_MARKS: usize = 1000;
 /// Largest size in bytes of the marks in the metadata, as JSON.
 pub const LISTED_BYTES: usize = 128 << 10;
 
-/// Kind of a mark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MarkKind {
-    /// A point in time.
-    Instant,
-    /// A span with a begin and, if it was ended, an end.
-    Span,
-}
-
-impl MarkKind {
+named_values! {
+    /// Kind of a mark.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum MarkKind;
     /// The value in the column `kind`.
-    pub const fn kind_name(self) -> &'static str {
-        match self {
-            Self::Instant => "instant",
-            Self::Span => "span",
-        }
-    }
+    pub fn kind_name;
+    /// A point in time.
+    Instant = "instant",
+    /// A span with a begin and, if it was ended, an end.
+    Span = "span",
 }
 
 /// A mark, with the columns that are its own.
@@ -158,10 +152,7 @@ pub fn decode_marks(batch: &RecordBatch) -> Result<Vec<Mark>> {
     let mark = |row| Mark {
         mono_ns: begin.value(row),
         end_ns: nullable_value(end, row),
-        kind: match kinds.get(row) {
-            Some(word) if word == MarkKind::Span.kind_name() => MarkKind::Span,
-            _ => MarkKind::Instant,
-        },
+        kind: kinds.get(row).and_then(MarkKind::from_name).unwrap_or(MarkKind::Instant),
         text: text.value(row).to_owned(),
         source: source.get(row).unwrap_or_default().to_owned(),
         pid: nullable_value(pid, row),

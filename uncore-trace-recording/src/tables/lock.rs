@@ -15,45 +15,26 @@ use super::disk;
 use super::mode::FileMode;
 use super::sealed::partial_dir;
 use crate::bounds;
+use crate::named_values::named_values;
 
-/// The command that has locked an output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LockingCommand {
+named_values! {
+    /// The command that has locked an output.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub enum LockingCommand;
+    fn command_name;
     /// `record`.
     #[default]
-    Record,
+    Record = "record",
     /// `attribute`.
-    Attribute,
+    Attribute = "attribute",
     /// `cut`.
-    Cut,
+    Cut = "cut",
     /// `repair`.
-    Repair,
+    Repair = "repair",
     /// `rollup`, or the agent.
-    Rollup,
+    Rollup = "rollup",
     /// `upload`.
-    Upload,
-}
-
-impl LockingCommand {
-    const ALL: [LockingCommand; 6] = [
-        LockingCommand::Record,
-        LockingCommand::Attribute,
-        LockingCommand::Cut,
-        LockingCommand::Repair,
-        LockingCommand::Rollup,
-        LockingCommand::Upload,
-    ];
-
-    const fn command_name(self) -> &'static str {
-        match self {
-            LockingCommand::Record => "record",
-            LockingCommand::Attribute => "attribute",
-            LockingCommand::Cut => "cut",
-            LockingCommand::Repair => "repair",
-            LockingCommand::Rollup => "rollup",
-            LockingCommand::Upload => "upload",
-        }
-    }
+    Upload = "upload",
 }
 
 /// The process that holds a lock, as the lock file says.
@@ -73,9 +54,7 @@ impl LockHolder {
     fn parse(text: &str) -> LockHolder {
         let mut words = text.split_whitespace();
         let pid = words.next().and_then(|word| word.parse().ok());
-        let act = words.next().and_then(|word| {
-            LockingCommand::ALL.into_iter().find(|act| act.command_name() == word)
-        });
+        let act = words.next().and_then(LockingCommand::from_name);
         LockHolder { pid, command: act.unwrap_or_default() }
     }
 }

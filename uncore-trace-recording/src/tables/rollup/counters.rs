@@ -64,7 +64,7 @@ impl RollupCounters {
             let peaks = columns::f64_column(&batch, "peak")?;
             let directions = columns::word_column(&batch, "peak_direction")?;
             for (row, &id) in ids.iter().enumerate() {
-                let direction = || directions.get(row).and_then(parse_direction);
+                let direction = || directions.get(row).and_then(Direction::from_name);
                 if let Some(peak) = nullable_value(peaks, row)
                     && let Some(slot) = file_counters.peaks.get_mut(id as usize)
                     && slot.is_none_or(|(newest, _)| newest.to_bits() != peak.to_bits())
@@ -133,12 +133,6 @@ pub(super) fn find_counter_ids(
     Ok(ids)
 }
 
-fn parse_direction(word: &str) -> Option<Direction> {
-    [Direction::In, Direction::Out, Direction::Both]
-        .into_iter()
-        .find(|direction| direction.direction_name() == word)
-}
-
 /// The plan that the counters and links would have been of, as far as a roll-up has it.
 pub(super) fn build_plan(
     counters: &RollupCounters,
@@ -154,7 +148,7 @@ pub(super) fn build_plan(
             "id": id, "pmu": text(1), "event": text(2), "filter": text(3), "unit": text(4),
         }));
         let (Some(link_name), Some(flow)) =
-            (&counter.words[LINK], parse_direction(text(DIRECTION)))
+            (&counter.words[LINK], Direction::from_name(text(DIRECTION)))
         else {
             continue;
         };
