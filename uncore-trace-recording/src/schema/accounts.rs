@@ -6,12 +6,11 @@
 //! reading, so words are dictionaries.
 
 use super::column_type::{Bits, I32, I64, Null, Word, table};
-use super::row_time::RowTime;
 use crate::named_values::named_values;
 
 table! {
     "accounts", "counts that devices keep of their own functions and of the processes that use them", sorted by [], in order of "mono_ns";
-    RowTime::Ends("mono_ns");
+    Ends("mono_ns");
     mono_ns: I64 => Delta, "End of the window that the reading is logged in, `CLOCK_MONOTONIC`, ns.";
     read_ns: I64 => Delta, "Time of the reading, `CLOCK_MONOTONIC`, ns.";
     bdf: Word => Dict, "PCI function.";

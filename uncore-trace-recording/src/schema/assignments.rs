@@ -7,11 +7,10 @@
 //! for words and plain numbers.
 
 use super::column_type::{I64, Null, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "assignments", "which device the kubelet had assigned to which pod, and when", sorted by [];
-    RowTime::During("begin_ns", "end_ns");
+    During("begin_ns", "end_ns");
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";

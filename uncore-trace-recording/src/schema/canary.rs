@@ -15,12 +15,11 @@ use super::columns::{bits_column, i64_column, text_column, word_column};
 use super::link::Direction;
 use super::metadata;
 use super::origin::RecordingOrigin;
-use super::row_time::RowTime;
 use crate::named_values::named_values;
 
 table! {
     "canary", "bursts of bytes that the canary moved, with which its shares are compared", sorted by [];
-    RowTime::Between("begin_ns", "end_ns");
+    Between("begin_ns", "end_ns");
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";

@@ -3,11 +3,10 @@
 //! Guarantee: ids are never reused within a recording; the first path seen is kept.
 
 use super::column_type::{Bits, I64, Null, Text, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "cgroups", "path of each cgroup, and its container, pod and job", sorted by [], later ["job"];
-    RowTime::Holds { since: Some("mono_ns"), key: &["id"], last_row: None };
+    Holds { since: Some("mono_ns"), key: &["id"], last_row: None };
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";

@@ -11,12 +11,10 @@ use std::marker::PhantomData;
 use std::mem;
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, PrimitiveBuilder, StringBuilder, StringDictionaryBuilder, TimestampMicrosecondBuilder,
-};
+use arrow::array::{ArrayRef, PrimitiveBuilder, StringBuilder, StringDictionaryBuilder};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    TimeUnit,
+    TimeUnit, TimestampMicrosecondType,
 };
 
 /// How a column is encoded before zstd. Only encodings that every reader supports are used: Spark
@@ -36,16 +34,14 @@ pub enum Encoding {
 pub trait ColumnType {
     /// The type of a value in a row.
     type Value<'a>;
-    /// The Arrow builder of the column.
-    type Builder: Default;
+    /// The builder of the column.
+    type Builder: ColumnBuilder;
     /// Whether the column may hold nulls.
     const NULLABLE: bool = false;
     /// The Arrow type.
     fn data_type() -> DataType;
     /// Appends one value.
     fn append(builder: &mut Self::Builder, value: Self::Value<'_>);
-    /// Appends nulls.
-    fn append_nulls(builder: &mut Self::Builder, count: usize);
     /// Appends values or nulls, in order.
     fn append_options<'a>(
         builder: &mut Self::Builder,
@@ -58,12 +54,12 @@ pub trait ColumnType {
                 continue;
             };
             if nulls > 0 {
-                Self::append_nulls(builder, mem::take(&mut nulls));
+                builder.append_nulls(mem::take(&mut nulls));
             }
             Self::append(builder, value);
         }
         if nulls > 0 {
-            Self::append_nulls(builder, nulls);
+            builder.append_nulls(nulls);
         }
     }
     /// Appends values, in order.
@@ -73,7 +69,35 @@ pub trait ColumnType {
         }
     }
     /// Takes the array out, leaving the builder empty.
-    fn finish(builder: &mut Self::Builder) -> ArrayRef;
+    fn finish(builder: &mut Self::Builder) -> ArrayRef {
+        builder.finish_array()
+    }
+}
+
+/// What builds the array of a column.
+pub trait ColumnBuilder: Default {
+    /// Appends nulls.
+    fn append_nulls(&mut self, count: usize);
+    /// Takes the array out, leaving the builder empty.
+    fn finish_array(&mut self) -> ArrayRef;
+}
+
+impl<T: ArrowPrimitiveType> ColumnBuilder for PrimitiveBuilder<T> {
+    fn append_nulls(&mut self, count: usize) {
+        self.append_nulls(count);
+    }
+    fn finish_array(&mut self) -> ArrayRef {
+        Arc::new(self.finish())
+    }
+}
+
+impl ColumnBuilder for StringBuilder {
+    fn append_nulls(&mut self, count: usize) {
+        self.append_nulls(count);
+    }
+    fn finish_array(&mut self) -> ArrayRef {
+        Arc::new(self.finish())
+    }
 }
 
 /// A primitive number column.
@@ -88,12 +112,6 @@ impl<T: ArrowPrimitiveType + fmt::Debug> ColumnType for Number<T> {
     }
     fn append(builder: &mut Self::Builder, value: T::Native) {
         builder.append_value(value);
-    }
-    fn append_nulls(builder: &mut Self::Builder, count: usize) {
-        builder.append_nulls(count);
-    }
-    fn finish(builder: &mut Self::Builder) -> ArrayRef {
-        Arc::new(builder.finish())
     }
 }
 
@@ -122,42 +140,23 @@ impl ColumnType for Bits {
     fn append(builder: &mut Self::Builder, value: u64) {
         builder.append_value(value.cast_signed());
     }
-    fn append_nulls(builder: &mut Self::Builder, count: usize) {
-        builder.append_nulls(count);
-    }
-    fn finish(builder: &mut Self::Builder) -> ArrayRef {
-        Arc::new(builder.finish())
-    }
 }
 
 /// `timestamp(us, UTC)`, from nanoseconds since 1970, rounded down.
 #[derive(Debug)]
 pub struct Time;
 
-/// The builder of a [`Time`] column, with its time zone.
-#[derive(Debug)]
-pub struct TimeBuilder(TimestampMicrosecondBuilder);
-
-impl Default for TimeBuilder {
-    fn default() -> Self {
-        Self(TimestampMicrosecondBuilder::new().with_timezone("UTC"))
-    }
-}
-
 impl ColumnType for Time {
     type Value<'a> = i64;
-    type Builder = TimeBuilder;
+    type Builder = PrimitiveBuilder<TimestampMicrosecondType>;
     fn data_type() -> DataType {
         DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
     }
-    fn append(builder: &mut TimeBuilder, value: i64) {
-        builder.0.append_value(value.div_euclid(1000));
+    fn append(builder: &mut Self::Builder, value: i64) {
+        builder.append_value(value.div_euclid(1000));
     }
-    fn append_nulls(builder: &mut TimeBuilder, count: usize) {
-        builder.0.append_nulls(count);
-    }
-    fn finish(builder: &mut TimeBuilder) -> ArrayRef {
-        Arc::new(builder.0.finish())
+    fn finish(builder: &mut Self::Builder) -> ArrayRef {
+        Arc::new(builder.finish().with_timezone("UTC"))
     }
 }
 
@@ -178,11 +177,7 @@ pub struct WordBuilder {
 
 impl fmt::Debug for WordBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { words: _, word: current, run } = self;
-        f.debug_struct("WordBuilder")
-            .field("last", current)
-            .field("run", run)
-            .finish_non_exhaustive()
+        f.debug_struct("WordBuilder").field("run", &self.run).finish_non_exhaustive()
     }
 }
 
@@ -196,15 +191,21 @@ impl WordBuilder {
         self.run += rows;
     }
 
-    fn append_nulls(&mut self, rows: usize) {
-        self.end_run();
-        self.words.append_nulls(rows);
-    }
-
     fn end_run(&mut self) {
         if self.run > 0 {
             self.words.append_values(&self.word, mem::take(&mut self.run));
         }
+    }
+}
+
+impl ColumnBuilder for WordBuilder {
+    fn append_nulls(&mut self, count: usize) {
+        self.end_run();
+        self.words.append_nulls(count);
+    }
+    fn finish_array(&mut self) -> ArrayRef {
+        self.end_run();
+        Arc::new(self.words.finish())
     }
 }
 
@@ -216,9 +217,6 @@ impl ColumnType for Word {
     }
     fn append(builder: &mut WordBuilder, value: &str) {
         builder.append(value, 1);
-    }
-    fn append_nulls(builder: &mut WordBuilder, count: usize) {
-        builder.append_nulls(count);
     }
     /// A string at the same address as the previous one is not compared.
     fn append_options<'a>(
@@ -247,10 +245,6 @@ impl ColumnType for Word {
     fn append_all<'a>(builder: &mut WordBuilder, values: impl Iterator<Item = &'a str>) {
         Self::append_options(builder, values.map(Some));
     }
-    fn finish(builder: &mut WordBuilder) -> ArrayRef {
-        builder.end_run();
-        Arc::new(builder.words.finish())
-    }
 }
 
 /// Whether both are the same string in memory, or both are `None`.
@@ -275,12 +269,6 @@ impl ColumnType for Text {
     fn append(builder: &mut StringBuilder, value: &str) {
         builder.append_value(value);
     }
-    fn append_nulls(builder: &mut StringBuilder, count: usize) {
-        builder.append_nulls(count);
-    }
-    fn finish(builder: &mut StringBuilder) -> ArrayRef {
-        Arc::new(builder.finish())
-    }
 }
 
 /// A bit pattern as text, e.g. `0x1f`.
@@ -295,12 +283,6 @@ impl ColumnType for Hex {
     }
     fn append(builder: &mut StringBuilder, value: u64) {
         builder.append_value(format!("{value:#x}"));
-    }
-    fn append_nulls(builder: &mut StringBuilder, count: usize) {
-        builder.append_nulls(count);
-    }
-    fn finish(builder: &mut StringBuilder) -> ArrayRef {
-        Arc::new(builder.finish())
     }
 }
 
@@ -318,11 +300,8 @@ impl<K: ColumnType> ColumnType for Null<K> {
     fn append(builder: &mut K::Builder, value: Option<K::Value<'_>>) {
         match value {
             Some(value) => K::append(builder, value),
-            None => K::append_nulls(builder, 1),
+            None => builder.append_nulls(1),
         }
-    }
-    fn append_nulls(builder: &mut K::Builder, count: usize) {
-        K::append_nulls(builder, count);
     }
     fn append_options<'a>(
         builder: &mut K::Builder,
@@ -352,7 +331,7 @@ macro_rules! table {
         $(, sorted in row groups by [$($group_sort:literal),+])?
         $(, in order of $order:literal)?
         $(, later [$($later:literal),+])?;
-        $when:expr;
+        $when:ident $(($($when_columns:tt)+))? $({ $($when_fields:tt)+ })?;
         $($field:ident: $column_type:ty => $encoding:ident, $doc:literal;)+
     ) => {
         #[doc = concat!("One row of `", $name, "`: ", $about)]
@@ -377,16 +356,10 @@ macro_rules! table {
         }
 
         #[doc = concat!("Collects rows of `", $name, "` into a record batch.")]
-        #[derive(Default)]
+        #[derive(Debug, Default)]
         pub struct Builder {
             rows: usize,
             $($field: <$column_type as $crate::schema::column_type::ColumnType>::Builder,)+
-        }
-
-        impl std::fmt::Debug for Builder {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct($name).field("rows", &self.rows).finish_non_exhaustive()
-            }
         }
 
         impl Builder {
@@ -439,7 +412,8 @@ macro_rules! table {
             sorts_groups: !<[&str]>::is_empty(&[$($($group_sort),+)?]),
             order: &[$($order)?],
             later: &[$($($later),+)?],
-            when: $when,
+            when: $crate::schema::row_time::RowTime::$when
+                $(($($when_columns)+))? $({ $($when_fields)+ })?,
         };
     };
 }
@@ -501,7 +475,7 @@ mod tests {
 
     #[test]
     fn times_are_whole_microseconds_rounded_down() {
-        let mut builder = TimeBuilder::default();
+        let mut builder = <Time as ColumnType>::Builder::default();
         for ns in [1_700_000_000_123_456_789, 999, 0, -1] {
             Time::append(&mut builder, ns);
         }

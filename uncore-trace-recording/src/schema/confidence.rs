@@ -34,7 +34,7 @@ pub fn relative_half_width(confidence: Option<f32>) -> Option<f64> {
 
 /// The 90 % interval of a share of `total`, which is within 0 and `total`: all of it where nothing
 /// is known.
-pub fn share_interval(value: f64, total: f64, confidence: f32) -> (f64, f64) {
+pub(crate) fn share_interval(value: f64, total: f64, confidence: f32) -> (f64, f64) {
     let highest = total.max(value);
     let Some(relative_width) = relative_half_width(Some(confidence)) else {
         return (value.min(0.0), highest);

@@ -4,11 +4,10 @@
 //! that failed.
 
 use super::column_type::{F64, Hex, I32, Null, Text, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "counters", "every planned counter and its encoding", sorted by [], later ["functions", "part_of"];
-    RowTime::Holds { since: None, key: &["counter"], last_row: None };
+    Holds { since: None, key: &["counter"], last_row: None };
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";

@@ -4,11 +4,10 @@
 //! it goes online or offline or its counters change.
 
 use super::column_type::{I16, I32, I64, Null, Text, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "cpus", "state of each CPU, and the counters that it reads", sorted by [];
-    RowTime::Holds { since: Some("mono_ns"), key: &["cpu"], last_row: None };
+    Holds { since: Some("mono_ns"), key: &["cpu"], last_row: None };
     mono_ns: I64 => Delta, "Begin of the state, `CLOCK_MONOTONIC`, ns. Changes are noticed when the ring is drained, up to some 100 ms after they happened.";
     cpu: I32 => Plain, "CPU.";
     state: Word => Dict, "online or offline.";

@@ -16,7 +16,6 @@
 //! (`attribute/rows.rs`). `BYTE_STREAM_SPLIT` is not used because Spark 3.5 cannot read it.
 
 use super::column_type::{Bits, F32, F64, I16, I32, I64, Null, Time, Word, table};
-use super::row_time::RowTime;
 
 /// The prior of the part of a count that no owner causes, but devices, firmware and the kernel: it
 /// is log-normal with this median.
@@ -33,7 +32,7 @@ pub fn part_of_somebody(unattributed: f64) -> f64 {
 
 table! {
     "fabric", "each owner's share of each counter in each window", sorted by [], in order of "mono_ns", later ["cgroup_confidence", "processes", "job"];
-    RowTime::Ends("mono_ns");
+    Ends("mono_ns");
     ts: Time => Plain, "End of the window, wall clock, in microseconds, UTC (a label: intervals come from `mono_ns`).";
     mono_ns: I64 => Plain, "End of the window on `CLOCK_MONOTONIC`, ns; the clock of all raw times.";
     window_ns: I64 => Dict, "Length of the window, ns.";

@@ -5,11 +5,10 @@
 //! while others use it. Encodings: few rows, so dictionaries for names and ids.
 
 use super::column_type::{Bits, I32, I64, Null, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "held", "which owner holds which PCI function, from which tick on, and for how much of each tick", sorted by [], in order of "mono_ns";
-    RowTime::Holds { since: Some("mono_ns"), key: &["bdf", "owner", "pid", "comm", "cgroup_id"], last_row: None };
+    Holds { since: Some("mono_ns"), key: &["bdf", "owner", "pid", "comm", "cgroup_id"], last_row: None };
     mono_ns: I64 => Delta, "End of the first tick with this `ns`, `CLOCK_MONOTONIC`, ns; the row is valid until the next row of the same function and owner.";
     bdf: Word => Dict, "The PCI function.";
     owner: Word => Dict, "task, or `other_tasks` (of cgroups that were not selected).";

@@ -5,11 +5,10 @@
 //! dictionaries for words and plain numbers.
 
 use super::column_type::{Bits, I32, I64, Null, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "holders", "which process had which device open, and when", sorted by [];
-    RowTime::During("begin_ns", "end_ns");
+    During("begin_ns", "end_ns");
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";

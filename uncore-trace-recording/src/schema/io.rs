@@ -7,12 +7,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::column_type::{Bits, I32, I64, Null, Word, table};
-use super::row_time::RowTime;
 use crate::named_values::named_values;
 
 table! {
     "io", "bytes that each device moved in each tick, by owner", sorted by [], in order of "mono_ns";
-    RowTime::Ends("mono_ns");
+    Ends("mono_ns");
     mono_ns: I64 => Delta, "End of the tick, `CLOCK_MONOTONIC`, ns.";
     tick_ns: I64 => Delta, "Length of time the row's tick covers, ns.";
     device: Word => Dict, "Disk or network interface; one of another network namespace as NAME@INODE of the namespace.";

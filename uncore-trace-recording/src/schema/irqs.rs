@@ -4,11 +4,10 @@
 //! values, so they are dictionaries.
 
 use super::column_type::{I32, I64, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "irqs", "interrupt time per tick, CPU and handler", sorted by [], in order of "mono_ns";
-    RowTime::Ends("mono_ns");
+    Ends("mono_ns");
     mono_ns: I64 => Delta, "End of the tick, `CLOCK_MONOTONIC`, ns.";
     tick_ns: I64 => Delta, "Length of time the row's tick covers, ns.";
     cpu: I32 => Dict, "CPU.";

@@ -5,11 +5,10 @@
 //! in the metadata has all of them.
 
 use super::column_type::{F64, I32, Null, Text, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "links", "the link of each counter of traffic, and its peak", sorted by [];
-    RowTime::Holds { since: None, key: &["counter"], last_row: None };
+    Holds { since: None, key: &["counter"], last_row: None };
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";

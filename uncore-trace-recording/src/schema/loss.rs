@@ -7,11 +7,10 @@
 use std::collections::BTreeMap;
 
 use super::column_type::{I32, I64, Null, Text, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "loss", "everything that was not seen", sorted by [];
-    RowTime::Own;
+    Own;
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";

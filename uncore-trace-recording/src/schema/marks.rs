@@ -14,12 +14,11 @@ use super::column_type::{I32, I64, Null, Text, Word, table};
 use super::columns::{i32_column, i64_column, nullable_value, text_column, word_column};
 use super::metadata;
 use super::origin::RecordingOrigin;
-use super::row_time::RowTime;
 use crate::named_values::named_values;
 
 table! {
     "marks", "instants and spans that users named while recording", sorted by [];
-    RowTime::Own;
+    Own;
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";

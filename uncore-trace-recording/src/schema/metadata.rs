@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 use parquet::file::metadata::KeyValue;
@@ -14,7 +15,7 @@ pub const PREFIX: &str = "uncore_trace.";
 /// Version of the tables' schema, [`super::SCHEMA_VERSION`].
 pub const SCHEMA_VERSION: &str = "uncore_trace.schema_version";
 /// Version of the table `rollup`, [`super::ROLLUP_VERSION`]; absent in files of other tables.
-pub const ROLLUP_VERSION: &str = "uncore_trace.rollup_version";
+pub(crate) const ROLLUP_VERSION: &str = "uncore_trace.rollup_version";
 /// Version of the program that recorded.
 pub const TOOL_VERSION: &str = "uncore_trace.tool_version";
 /// The command line; absent with `--no-cmdline`.
@@ -78,7 +79,7 @@ pub const LEFT_OUT: &str = "uncore_trace.left_out";
 /// see [`crate::tables::manifest`].
 pub const TABLES: &str = "uncore_trace.tables";
 /// JSON list: the digest of each row group of the file, see [`crate::tables::digest`].
-pub const ROW_GROUP_DIGESTS: &str = "uncore_trace.row_group_digests";
+pub(crate) const ROW_GROUP_DIGESTS: &str = "uncore_trace.row_group_digests";
 /// Digest of the file's footer, and thereby of the file, see [`crate::tables::digest`].
 pub const DIGEST: &str = "uncore_trace.digest";
 
@@ -87,7 +88,7 @@ pub const DIGEST: &str = "uncore_trace.digest";
 /// # Errors
 ///
 /// The version differs; the error says which version of the program wrote the file.
-pub fn require_version(path: &Path, pairs: &BTreeMap<String, String>) -> Result<()> {
+pub(crate) fn require_version(path: &Path, pairs: &BTreeMap<String, String>) -> Result<()> {
     let path = path.display();
     let Some(version) = pairs.get(SCHEMA_VERSION) else {
         bail!("{path} is a Parquet file, but not one that uncore-trace recorded");
@@ -125,6 +126,21 @@ pub fn parse_json<T: DeserializeOwned>(
     pairs.get(key).map(parse).transpose()
 }
 
+/// The number of a key that all recordings have, at least `minimum`.
+///
+/// # Errors
+///
+/// The key is missing, or its value is no such number.
+pub fn number<T: FromStr + PartialOrd>(
+    pairs: &BTreeMap<String, String>,
+    key: &str,
+    minimum: T,
+) -> Result<T> {
+    let text = pairs.get(key).with_context(|| format!("the metadata has no {key}"))?;
+    let number = text.parse().ok().filter(|number| *number >= minimum);
+    number.with_context(|| format!("the metadata has no number for {key}"))
+}
+
 /// What the counts say against the model by which they are divided.
 ///
 /// # Errors
@@ -148,12 +164,12 @@ pub fn set_misfits(pairs: &mut BTreeMap<String, String>, misfits: &[String]) -> 
 }
 
 /// The pairs in the form of the Parquet writer.
-pub fn to_key_values(pairs: &BTreeMap<String, String>) -> Vec<KeyValue> {
+pub(crate) fn to_key_values(pairs: &BTreeMap<String, String>) -> Vec<KeyValue> {
     pairs.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect()
 }
 
 /// The pairs with [`PREFIX`] in a file's metadata that describe the recording.
-pub fn from_key_values(pairs: Option<&Vec<KeyValue>>) -> BTreeMap<String, String> {
+pub(crate) fn from_key_values(pairs: Option<&Vec<KeyValue>>) -> BTreeMap<String, String> {
     pairs
         .into_iter()
         .flatten()

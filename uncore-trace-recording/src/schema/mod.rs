@@ -50,7 +50,7 @@ use row_time::RowTime;
 
 /// Version of the table [`rollup`]. It grows when a column changes its meaning or is removed. A new
 /// column does not change it, because readers select columns by name.
-pub const ROLLUP_VERSION: u32 = 1;
+pub(crate) const ROLLUP_VERSION: u32 = 1;
 
 /// Version of the schemas below. It grows when a column changes its meaning or is removed. A new
 /// column does not change it, if it is in [`TableDef::later`].
@@ -219,7 +219,7 @@ impl TableDef {
     /// would compare every row for the minimum and maximum. Words have statistics in tables with
     /// sorted row groups, which are read from many files: `host` lets readers skip files of other
     /// hosts, and Iceberg takes the partition of a file from `cluster`.
-    pub fn writer_properties(&self, packing: Packing) -> WriterPropertiesBuilder {
+    pub(crate) fn writer_properties(&self, packing: Packing) -> WriterPropertiesBuilder {
         let mut builder = WriterProperties::builder()
             .set_compression(packing.parquet_compression())
             .set_statistics_enabled(EnabledStatistics::Chunk)
@@ -251,12 +251,9 @@ impl TableDef {
             };
             builder = builder.set_column_dictionary_enabled(path.clone(), plain.is_none());
             if let Some(plain) = plain {
-                builder = builder.set_column_encoding(path, plain);
+                builder = builder.set_column_encoding(path.clone(), plain);
             }
-        }
-        for field in schema.fields() {
             if !is_number(field) && !self.sorts_groups {
-                let path = ColumnPath::from(field.name().as_str());
                 builder = builder.set_column_statistics_enabled(path, EnabledStatistics::None);
             }
         }

@@ -5,11 +5,10 @@
 //! Encodings: the same groups come in each window, so names and sockets are dictionaries.
 
 use super::column_type::{Bits, I16, I64, Null, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "monitors", "bytes that monitors of the hardware measured in each window", sorted by [], in order of "mono_ns";
-    RowTime::Ends("mono_ns");
+    Ends("mono_ns");
     mono_ns: I64 => Delta, "End of the window that the bytes are counted in, `CLOCK_MONOTONIC`, ns.";
     read_ns: I64 => Delta, "When the monitors were read, `CLOCK_MONOTONIC`, ns.";
     span_ns: I64 => Delta, "Time since the monitors were read before, ns.";

@@ -14,11 +14,10 @@
 //! counter was never multiplexed.
 
 use super::column_type::{Bits, I32, I64, Null, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "readings", "raw value and times of each counter at each tick", sorted by ["counter"];
-    RowTime::Tick("tick");
+    Tick("tick");
     mono_ns: I64 => Plain, "When the read began, `CLOCK_MONOTONIC`, ns.";
     tick: I64 => Delta, "Number of the tick the row belongs to; a missing number is a missing tick. Above `mono_ns` divided by the length of a tick where the reading arrived after the end of its tick.";
     counter: I32 => Delta, "Counter: `counter` in `counters`.";

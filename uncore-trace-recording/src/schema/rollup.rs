@@ -16,11 +16,10 @@
 use std::collections::BTreeMap;
 
 use super::column_type::{F32, F64, I16, I32, I64, Null, Time, Word, table};
-use super::row_time::RowTime;
 use super::{ROLLUP_VERSION, SCHEMA_VERSION, metadata};
 
 /// Length of the longest window, ns: an hour has twelve.
-pub const LONGEST_WINDOW_NS: i64 = 300_000_000_000;
+pub(crate) const LONGEST_WINDOW_NS: i64 = 300_000_000_000;
 
 /// Metadata of a recording about its origin.
 const KEPT: [&str; 4] = [metadata::HOST, metadata::KERNEL, metadata::BOOT_ID, metadata::CLUSTER];
@@ -41,7 +40,7 @@ pub fn file_metadata(recorded: &BTreeMap<String, String>) -> BTreeMap<String, St
 
 table! {
     "rollup", "each owner's share of each counter, in windows of a second or longer", sorted in row groups by ["event", "filter", "pmu", "owner", "cgroup", "comm", "number", "mono_ns"], later ["job"];
-    RowTime::Ends("mono_ns");
+    Ends("mono_ns");
     ts: Time => Plain, "End of the window, wall clock, in microseconds, UTC. The hour and the date of a file are those of this time.";
     mono_ns: I64 => Plain, "End of the window on `CLOCK_MONOTONIC`, ns.";
     window_ns: I64 => Dict, "Length of the window, ns.";

@@ -6,11 +6,10 @@ use arrow::array::RecordBatch;
 
 use super::column_type::{Null, Text, Word, table};
 use super::origin::RecordingOrigin;
-use super::row_time::RowTime;
 
 table! {
     "run", "the recording's metadata", sorted by [];
-    RowTime::Own;
+    Own;
     host: Word => Dict, "Host name.";
     boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
     cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";

@@ -4,11 +4,10 @@
 //! Encodings: few tasks run in a tick, so ids and names are dictionaries; times are deltas.
 
 use super::column_type::{Bits, I32, I64, Null, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "runtime", "on-CPU time of each task in each tick", sorted by [], in order of "mono_ns";
-    RowTime::Ends("mono_ns");
+    Ends("mono_ns");
     mono_ns: I64 => Delta, "End of the tick, `CLOCK_MONOTONIC`, ns.";
     tick_ns: I64 => Delta, "Length of time the row's tick covers, ns.";
     cpu: I32 => Dict, "CPU.";

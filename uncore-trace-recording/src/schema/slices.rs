@@ -4,11 +4,10 @@
 //! on a busy CPU one slice ends where the next begins, so both times are short deltas.
 
 use super::column_type::{Bits, I32, I64, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "slices", "each stretch of one task on one CPU", sorted by ["cpu"];
-    RowTime::Between("begin_ns", "end_ns");
+    Between("begin_ns", "end_ns");
     cpu: I32 => Dict, "CPU.";
     begin_ns: I64 => Delta, "When the task was switched in, `CLOCK_MONOTONIC`, ns.";
     end_ns: I64 => Delta, "When it was switched out, `CLOCK_MONOTONIC`, ns.";

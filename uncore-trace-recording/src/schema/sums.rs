@@ -13,7 +13,6 @@
 use super::column_type::{Bits, F32, F64, I16, I32, I64, Null, Time, Word, table};
 use super::confidence::share_interval;
 use super::fabric;
-use super::row_time::RowTime;
 
 /// Length of a second of this table, ns. Where windows are longer, it is as long as a window.
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -49,7 +48,7 @@ impl SecondGrid {
 
 table! {
     "sums", "each owner's share of each counter in each second, of all cgroups", sorted by [], in order of "mono_ns";
-    RowTime::Second("mono_ns");
+    Second("mono_ns");
     ts: Time => Plain, "End of the last window of `fabric` in the second, wall clock, in microseconds, UTC.";
     mono_ns: I64 => Plain, "End of the last window of `fabric` in the second, on `CLOCK_MONOTONIC`, ns.";
     window_ns: I64 => Dict, "From the begin of the first of these windows to the end of the last, ns.";
@@ -85,46 +84,26 @@ table! {
     job: Null<Word> => Dict, "Job and step of Slurm that the cgroup is in, as `sacct` names them: `123.0`, `123.batch`, or `123` outside of a step; null where it is in none, or where users other than root may have given the name.";
 }
 
+/// A row with the values of the fields of the same names in another, and with further values.
+macro_rules! row_from {
+    ($source:ident: $($copied:ident)+; $($field:ident: $value:expr,)+) => {
+        Self { $($copied: $source.$copied,)+ $($field: $value,)+ }
+    };
+}
+
 impl<'a> Row<'a> {
     /// A share of a second of which this time is known, ns.
     pub fn from_share(share: fabric::Row<'a>, known_ns: i64) -> Self {
         let claim = share.value.zip(share.total).zip(share.confidence);
         let interval =
             claim.map(|((value, total), confidence)| share_interval(value, total, confidence));
-        Self {
-            known_ns,
-            ts: share.ts,
-            mono_ns: share.mono_ns,
-            window_ns: share.window_ns,
-            host: share.host,
-            boot_id: share.boot_id,
-            cluster: share.cluster,
-            counter: share.counter,
-            socket: share.socket,
-            cpu: share.cpu,
-            subsystem: share.subsystem,
-            pmu: share.pmu,
-            event: share.event,
-            filter: share.filter,
-            unit: share.unit,
-            owner: share.owner,
-            pid: share.pid,
-            number: share.number,
-            comm: share.comm,
-            cgroup_id: share.cgroup_id,
-            cgroup: share.cgroup,
-            container: share.container,
-            pod: share.pod,
-            value: share.value,
+        row_from! {
+            share: ts mono_ns window_ns host boot_id cluster counter socket cpu subsystem pmu event
+                filter unit owner pid number comm cgroup_id cgroup container pod value total running
+                method confidence cgroup_confidence processes job;
+            known_ns: known_ns,
             low: interval.map(|(low, _)| low),
             high: interval.map(|(_, high)| high),
-            total: share.total,
-            running: share.running,
-            method: share.method,
-            confidence: share.confidence,
-            cgroup_confidence: share.cgroup_confidence,
-            processes: share.processes,
-            job: share.job,
         }
     }
 }

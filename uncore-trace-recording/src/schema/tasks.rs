@@ -3,11 +3,10 @@
 //! Guarantee: every task that another table names has a row here, however short it lived.
 
 use super::column_type::{Bits, I32, I64, Word, table};
-use super::row_time::RowTime;
 
 table! {
     "tasks", "events in the life of each task", sorted by [];
-    RowTime::Holds { since: Some("mono_ns"), key: &["tid"], last_row: Some(("what", "exit")) };
+    Holds { since: Some("mono_ns"), key: &["tid"], last_row: Some(("what", "exit")) };
     mono_ns: I64 => Delta, "Time of the event, `CLOCK_MONOTONIC`, ns.";
     pid: I32 => Delta, "Process.";
     tid: I32 => Delta, "Thread.";
