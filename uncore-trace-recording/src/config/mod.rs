@@ -23,7 +23,6 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::Deserialize;
 
 use self::metrics::MetricsFile;
-use self::otlp::OtlpFile;
 use self::ring::RingFile;
 use self::rollup::RollupFile;
 use crate::bounds;
@@ -99,7 +98,7 @@ struct ConfigFile {
     rollup: Option<RollupFile>,
     metrics: Option<MetricsFile>,
     upload: Option<UploadConfig>,
-    otlp: Option<OtlpFile>,
+    otlp: Option<OtlpConfig>,
     trigger: Vec<TriggerConfig>,
     kept: KeptConfig,
 }
@@ -128,32 +127,18 @@ impl Config {
         keys::check_keys(text)?;
         let file: ConfigFile =
             toml::from_str(text).map_err(|error| value::describe_toml_error(text, error))?;
-        let ConfigFile {
-            cluster,
-            record,
-            identity,
-            ring,
-            rollup,
-            metrics,
-            upload,
-            otlp,
-            trigger,
-            kept,
-        } = file;
+        let triggers = file.trigger.into_iter().map(TriggerConfig::into_checked);
         let config = Self {
-            cluster: self::cluster(cluster.as_deref().unwrap_or("default"))?,
-            ring: ring.map(RingFile::into_checked).transpose()?,
-            rollup: rollup.map(|rollup| rollup.into_checked(&record)).transpose()?,
-            record,
-            identity: identity.into_checked()?,
-            metrics: metrics.map(MetricsFile::into_checked).transpose()?,
-            upload: upload.map(UploadConfig::into_checked).transpose()?,
-            otlp: otlp.map(OtlpFile::into_checked).transpose()?,
-            triggers: trigger
-                .into_iter()
-                .map(TriggerConfig::into_checked)
-                .collect::<Result<_>>()?,
-            kept: kept.into_checked()?,
+            cluster: cluster(file.cluster.as_deref().unwrap_or("default"))?,
+            ring: file.ring.map(RingFile::into_checked).transpose()?,
+            rollup: file.rollup.map(|rollup| rollup.into_checked(&file.record)).transpose()?,
+            record: file.record,
+            identity: file.identity.into_checked()?,
+            metrics: file.metrics.map(MetricsFile::into_checked).transpose()?,
+            upload: file.upload.map(UploadConfig::into_checked).transpose()?,
+            otlp: file.otlp.map(OtlpConfig::into_checked).transpose()?,
+            triggers: triggers.collect::<Result<_>>()?,
+            kept: file.kept.into_checked()?,
         };
         config.check_consistency()?;
         Ok(config)

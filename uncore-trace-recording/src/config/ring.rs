@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, ensure};
 use serde::Deserialize;
 
-use super::value::{self, SizeValue, parse_mode, require_absolute};
+use super::value::{self, parse_mode, require_absolute};
 use crate::tables::mode::FileMode;
 use crate::tables::series::{Keep, Rotate};
 
@@ -32,7 +32,8 @@ pub(super) struct RingFile {
     part: String,
     #[serde(deserialize_with = "value::deserialize_word")]
     keep: String,
-    reserve: Option<SizeValue>,
+    #[serde(deserialize_with = "value::deserialize_some_size")]
+    reserve: Option<u64>,
     mode: String,
 }
 
@@ -51,20 +52,20 @@ impl Default for RingFile {
 impl RingConfig {
     /// The longest time that the ring can cover; `None` if a part or the ring has a limit in bytes.
     pub(super) fn longest_span(&self) -> Option<Duration> {
-        match (self.part_limit, self.keep) {
-            (Rotate::After(part_length), Keep::Parts(part_count)) => {
-                Some(part_length.saturating_mul(part_count))
-            }
-            _ => None,
-        }
+        self.span_of_parts(|part_count| part_count)
     }
 
     /// The time that the ring always covers: a trigger ends the newest part, which may have begun
     /// just before. `None` as for [`Self::longest_span`].
     pub(super) fn guaranteed_span(&self) -> Option<Duration> {
+        self.span_of_parts(|part_count| part_count - 1)
+    }
+
+    /// The time of as many parts as `counted` returns for the number of those that are kept.
+    fn span_of_parts(&self, counted: impl Fn(u32) -> u32) -> Option<Duration> {
         match (self.part_limit, self.keep) {
             (Rotate::After(part_length), Keep::Parts(part_count)) => {
-                Some(part_length.saturating_mul(part_count - 1))
+                Some(part_length.saturating_mul(counted(part_count)))
             }
             _ => None,
         }
@@ -86,7 +87,7 @@ impl RingFile {
             directory: require_absolute("ring.directory", self.directory)?,
             part_limit,
             keep,
-            reserve: self.reserve.map(|size| size.0),
+            reserve: self.reserve,
             mode: parse_mode("ring.mode", &self.mode)?,
         })
     }

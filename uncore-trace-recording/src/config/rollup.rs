@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use serde::Deserialize;
 
 use super::record::RecordConfig;
-use super::value::{TimeValue, parse_mode, require_absolute};
+use super::value::{self, parse_mode, require_absolute};
 use crate::schema::rollup::LONGEST_WINDOW_NS;
 use crate::tables::mode::FileMode;
 
@@ -36,9 +36,11 @@ pub struct RollupConfig {
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct RollupFile {
     directory: PathBuf,
-    window: TimeValue,
+    #[serde(deserialize_with = "value::deserialize_time")]
+    window: Duration,
     owners: usize,
-    keep: Option<TimeValue>,
+    #[serde(deserialize_with = "value::deserialize_some_time")]
+    keep: Option<Duration>,
     mode: String,
 }
 
@@ -46,9 +48,9 @@ impl Default for RollupFile {
     fn default() -> Self {
         Self {
             directory: "/var/lib/uncore-trace/rollup".into(),
-            window: TimeValue(Duration::from_secs(10)),
+            window: Duration::from_secs(10),
             owners: 100,
-            keep: Some(TimeValue(Duration::from_hours(7 * 24))),
+            keep: Some(Duration::from_hours(7 * 24)),
             mode: FileMode::default().to_string(),
         }
     }
@@ -56,7 +58,7 @@ impl Default for RollupFile {
 
 impl RollupFile {
     pub(super) fn into_checked(self, record: &RecordConfig) -> Result<RollupConfig> {
-        let window = self.window.0;
+        let window = self.window;
         ensure!(
             (SHORTEST_WINDOW..=LONGEST_WINDOW).contains(&window),
             "rollup.window is out of range: choose 1s to 5min"
@@ -73,7 +75,7 @@ impl RollupFile {
             directory: require_absolute("rollup.directory", self.directory)?,
             window,
             owners: self.owners,
-            keep: self.keep.map(|keep| keep.0),
+            keep: self.keep,
             mode: parse_mode("rollup.mode", &self.mode)?,
         })
     }

@@ -13,39 +13,32 @@ use crate::tables::series;
 use crate::text::toml_error;
 use crate::units::parse_duration;
 
-/// A time with its unit, e.g. `"10ms"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TimeValue(pub Duration);
-
-impl<'de> Deserialize<'de> for TimeValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if text.parse::<f64>().is_ok() {
-            return Err(de::Error::custom(format!("write {text:?} with its unit: \"{text}s\"")));
-        }
-        parse_duration(&text, Duration::from_secs(1)).map(Self).map_err(de::Error::custom)
-    }
-}
-
-/// A size with its unit, e.g. `"2GiB"`, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SizeValue(pub u64);
-
-impl<'de> Deserialize<'de> for SizeValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        series::parse_size(&text).map(Self).map_err(de::Error::custom)
-    }
-}
-
-/// Reads a [`TimeValue`].
+/// Reads a time with its unit, e.g. `"10ms"`.
 pub(super) fn deserialize_time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    TimeValue::deserialize(from).map(|value| value.0)
+    let text = String::deserialize(from)?;
+    if text.parse::<f64>().is_ok() {
+        return Err(de::Error::custom(format!("write {text:?} with its unit: \"{text}s\"")));
+    }
+    parse_duration(&text, Duration::from_secs(1)).map_err(de::Error::custom)
 }
 
-/// Reads a [`SizeValue`].
+/// As [`deserialize_time`], for a key that may be missing.
+pub(super) fn deserialize_some_time<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Duration>, D::Error> {
+    deserialize_time(from).map(Some)
+}
+
+/// Reads a size with its unit, e.g. `"2GiB"`, in bytes.
 pub(super) fn deserialize_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    SizeValue::deserialize(from).map(|value| value.0)
+    series::parse_size(&String::deserialize(from)?).map_err(de::Error::custom)
+}
+
+/// As [`deserialize_size`], for a key that may be missing.
+pub(super) fn deserialize_some_size<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<u64>, D::Error> {
+    deserialize_size(from).map(Some)
 }
 
 /// A text, or a number without a unit as one: how many.
