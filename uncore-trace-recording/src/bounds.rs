@@ -23,21 +23,21 @@ pub const JOURNAL: u64 = 64 << 20;
 pub const TYPES: u64 = 2 << 30;
 
 /// Largest footer of a Parquet file, bytes: some 100 bytes for each column of each row group.
-pub const FOOTER: u64 = 64 << 20;
+pub(crate) const FOOTER: u64 = 64 << 20;
 
 /// Largest page of a Parquet file when it is decoded, bytes. The writer ends a page at 1 MiB.
 pub const PAGE: u64 = 8 << 20;
 
 /// Most bytes of the texts of a batch that come from a dictionary, where they are repeated.
-pub const REPEATED: u64 = 16 << 20;
+pub(crate) const REPEATED: u64 = 16 << 20;
 
 /// Largest column of a row group when it is decoded, bytes. The writer ends a row group at 1
 /// million rows, and paths have some 100 bytes.
-pub const COLUMN: u64 = 128 << 20;
+pub(crate) const COLUMN: u64 = 128 << 20;
 
 /// Longest string in a table, bytes. The longest is the command that was recorded: its arguments
 /// have at most 2 MiB, a quarter of the usual limit of the stack (execve(2)).
-pub const STRING: usize = 4 << 20;
+pub(crate) const STRING: usize = 4 << 20;
 
 /// Most bytes of an answer of a store that is no object, bytes.
 pub const ANSWER: u64 = 1 << 20;

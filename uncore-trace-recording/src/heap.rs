@@ -9,7 +9,7 @@ use std::sync::Once;
 const KEPT_BYTES: libc::c_int = 1 << 20;
 
 /// Makes glibc return free memory, from the first call on. Does nothing with other allocators.
-pub fn keep_little() {
+pub(crate) fn keep_little() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if !limit() {

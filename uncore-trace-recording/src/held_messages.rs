@@ -19,7 +19,7 @@ pub fn begin_hold() {
 }
 
 /// Holds a line. Returns `false` if lines are not held: the caller must print it.
-pub fn offer_line(line: &str) -> bool {
+pub(crate) fn offer_line(line: &str) -> bool {
     with_held_lines(|held| {
         let Some(lines) = held else { return false };
         if lines.len() < MOST {

@@ -56,7 +56,7 @@
 pub mod bounds;
 pub mod clock;
 pub mod count;
-pub mod heap;
+mod heap;
 pub mod held_messages;
 mod named_values;
 pub mod otlp;

@@ -4,6 +4,8 @@
 //! crate of that name has the same messages, but cannot be built without the SDK (0.33). A reader
 //! of another version ignores the fields that it does not know.
 
+#![expect(missing_docs, reason = "fields have the names of the description")]
+
 use prost::{Message, Oneof};
 
 /// Media type of a request, and of an answer.
@@ -14,7 +16,6 @@ pub const CUMULATIVE: i32 = 2;
 
 /// `ExportMetricsServiceRequest`.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct ExportRequest {
     #[prost(message, repeated, tag = "1")]
     pub resource_metrics: Vec<ResourceMetrics>,
@@ -22,7 +23,6 @@ pub struct ExportRequest {
 
 /// Metrics of one resource.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct ResourceMetrics {
     #[prost(message, optional, tag = "1")]
     pub resource: Option<Resource>,
@@ -32,7 +32,6 @@ pub struct ResourceMetrics {
 
 /// Who reports.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct Resource {
     #[prost(message, repeated, tag = "1")]
     pub attributes: Vec<KeyValue>,
@@ -40,7 +39,6 @@ pub struct Resource {
 
 /// Metrics of one part of the program that reports.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct ScopeMetrics {
     #[prost(message, optional, tag = "1")]
     pub scope: Option<InstrumentationScope>,
@@ -50,7 +48,6 @@ pub struct ScopeMetrics {
 
 /// `InstrumentationScope`.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct InstrumentationScope {
     #[prost(string, tag = "1")]
     pub name: String,
@@ -60,7 +57,6 @@ pub struct InstrumentationScope {
 
 /// An attribute.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct KeyValue {
     #[prost(string, tag = "1")]
     pub key: String,
@@ -70,7 +66,6 @@ pub struct KeyValue {
 
 /// The value of an attribute, of which only texts are used.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct AnyValue {
     #[prost(string, optional, tag = "1")]
     pub string_value: Option<String>,
@@ -78,7 +73,6 @@ pub struct AnyValue {
 
 /// A metric with its series.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct OtlpMetric {
     #[prost(string, tag = "1")]
     pub name: String,
@@ -93,7 +87,6 @@ pub struct OtlpMetric {
 
 /// The series of a metric.
 #[derive(Clone, PartialEq, Oneof)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub enum MetricData {
     #[prost(message, tag = "5")]
     Gauge(Gauge),
@@ -103,7 +96,6 @@ pub enum MetricData {
 
 /// Values that go up and down.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct Gauge {
     #[prost(message, repeated, tag = "1")]
     pub data_points: Vec<NumberDataPoint>,
@@ -111,7 +103,6 @@ pub struct Gauge {
 
 /// Values that are counted.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct SumMetric {
     #[prost(message, repeated, tag = "1")]
     pub data_points: Vec<NumberDataPoint>,
@@ -123,7 +114,6 @@ pub struct SumMetric {
 
 /// The value of one series. Times are in ns since 1970; 0 is not known.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct NumberDataPoint {
     #[prost(message, repeated, tag = "7")]
     pub attributes: Vec<KeyValue>,
@@ -137,7 +127,6 @@ pub struct NumberDataPoint {
 
 /// `ExportMetricsServiceResponse`.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct Response {
     #[prost(message, optional, tag = "1")]
     pub partial_success: Option<PartialSuccess>,
@@ -145,7 +134,6 @@ pub struct Response {
 
 /// `ExportMetricsPartialSuccess`.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct PartialSuccess {
     #[prost(int64, tag = "1")]
     pub rejected_data_points: i64,
@@ -155,7 +143,6 @@ pub struct PartialSuccess {
 
 /// `google.rpc.Status`, the body of an error.
 #[derive(Clone, PartialEq, Message)]
-#[expect(missing_docs, reason = "fields have the names of the description")]
 pub struct Status {
     #[prost(string, tag = "2")]
     pub message: String,

@@ -14,7 +14,10 @@ const ALIKE: f64 = 0.55;
 const SHOWN: usize = 24;
 
 /// The name most similar to `wrong`, if any is similar enough; case-insensitive.
-pub fn nearest_name<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest_name<'a>(
+    wrong: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     let alike = |name: &str| {
         strsim::jaro_winkler(&wrong, &name.to_lowercase())

@@ -64,7 +64,7 @@ const PARTS: [(usize, usize); 5] = [(1, 3), (0, 1), (1, 2), (2, 3), (1, 1)];
 
 /// As [`shorten`] for texts of one column: all are shortened at the same place, chosen so that as
 /// many as possible stay different.
-pub fn shorten_all(texts: &[&str], width: usize, mark: &str) -> Vec<String> {
+pub(crate) fn shorten_all(texts: &[&str], width: usize, mark: &str) -> Vec<String> {
     let different = texts.iter().collect::<HashSet<_>>().len();
     let mut best: (usize, Vec<String>) = (0, Vec::new());
     for fraction in PARTS {

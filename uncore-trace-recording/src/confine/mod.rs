@@ -89,30 +89,19 @@ impl ThreadNeeds {
 
     /// The union of both.
     #[must_use]
-    pub fn merged_with(mut self, additional: Self) -> Self {
-        let Self {
-            capabilities,
-            reads,
-            writes,
-            names,
-            replaces,
-            command,
-            counts,
-            connects,
-            sockets,
-            traces,
-        } = additional;
-        self.capabilities |= capabilities;
-        self.reads.extend(reads);
-        self.writes.extend(writes);
-        self.names.extend(names);
-        self.replaces.extend(replaces);
-        self.command = self.command.or(command);
-        self.counts |= counts;
-        self.connects.extend(connects);
-        self.sockets.extend(sockets);
-        self.traces |= traces;
-        self
+    pub fn merged_with(self, additional: Self) -> Self {
+        Self {
+            capabilities: self.capabilities | additional.capabilities,
+            reads: [self.reads, additional.reads].concat(),
+            writes: [self.writes, additional.writes].concat(),
+            names: [self.names, additional.names].concat(),
+            replaces: [self.replaces, additional.replaces].concat(),
+            command: self.command.or(additional.command),
+            counts: self.counts || additional.counts,
+            connects: [self.connects, additional.connects].concat(),
+            sockets: [self.sockets, additional.sockets].concat(),
+            traces: self.traces || additional.traces,
+        }
     }
 }
 
