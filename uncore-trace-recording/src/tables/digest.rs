@@ -95,7 +95,7 @@ pub fn close_with_digests(
 /// # Errors
 ///
 /// The file cannot be read.
-pub fn verify_footer(file: &File) -> io::Result<FooterState> {
+pub(crate) fn verify_footer(file: &File) -> io::Result<FooterState> {
     let Some(position) = locate_digest(file)? else { return Ok(FooterState::Without) };
     let mut written = [0; DIGITS];
     file.read_exact_at(&mut written, position.digits)?;
@@ -119,7 +119,7 @@ pub struct RowGroupDigests {
 
 impl RowGroupDigests {
     /// The row groups of a file with this footer.
-    pub fn from_footer(footer: &ParquetMetaData) -> RowGroupDigests {
+    pub(crate) fn from_footer(footer: &ParquetMetaData) -> RowGroupDigests {
         let groups = footer.row_groups();
         let pairs = footer.file_metadata().key_value_metadata();
         let list = pairs.into_iter().flatten().find(|pair| pair.key == metadata::ROW_GROUP_DIGESTS);
@@ -136,7 +136,7 @@ impl RowGroupDigests {
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn is_sound(&self, file: &File, number: usize) -> io::Result<bool> {
+    pub(crate) fn is_sound(&self, file: &File, number: usize) -> io::Result<bool> {
         let Some(sound) = self.sound.get(number) else { return Ok(false) };
         // The atomic flag guards no other data, so no ordering is needed.
         if sound.load(Ordering::Relaxed) {

@@ -5,7 +5,7 @@
 //! instant either the old or the complete new one.
 
 use std::error::Error;
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -121,6 +121,11 @@ pub(super) fn rename_durably(temporary: &Path, target: &Path) -> Result<()> {
         directory.sync_all().ok();
     }
     Ok(())
+}
+
+/// The entries of a directory.
+pub(super) fn list_entries(dir: &Path) -> Result<Vec<DirEntry>> {
+    with_action("read", dir, fs::read_dir(dir).and_then(Iterator::collect))
 }
 
 /// Whether anything exists at `path`, including a dangling symbolic link.

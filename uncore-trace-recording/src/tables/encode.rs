@@ -109,15 +109,6 @@ impl RowFileWriter {
     }
 }
 
-/// The result of writing a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct WrittenFile {
-    /// Number of rows.
-    pub rows: u64,
-    /// The file's digest, see [`digest`].
-    pub digest: String,
-}
-
 /// Sorts the batches of one segment into the table's order.
 fn sort_batches(def: &TableDef, batches: &[RecordBatch]) -> Result<Vec<RecordBatch>> {
     if def.sort_columns.is_empty() || batches.is_empty() {
@@ -145,20 +136,16 @@ fn sort_order(def: &TableDef, batch: &RecordBatch) -> Result<UInt32Array, ArrowE
     lexsort_to_indices(&columns.into_iter().map(column).collect::<Vec<_>>(), None)
 }
 
-/// Writes the rows of `batches`, in the table's order.
+/// Writes the rows of `batches`, in the table's order. Returns the file's digest.
 pub(super) fn write_rows(
     path: &Path,
     properties: &FileProperties<'_>,
     batches: &[RecordBatch],
-) -> Result<WrittenFile> {
+) -> Result<String> {
     let sorted = sort_batches(properties.def, batches)?;
     let mut file = properties.create_file(path, Packing::Segment)?;
-    let mut rows = 0;
-    for batch in &sorted {
-        file.write(batch)?;
-        rows += batch.num_rows() as u64;
-    }
-    Ok(WrittenFile { rows, digest: file.close_file()? })
+    sorted.iter().try_for_each(|batch| file.write(batch))?;
+    file.close_file()
 }
 
 /// Decodes `inputs` and writes their rows, in order, into one file with large row groups.
@@ -212,16 +199,17 @@ pub(super) fn is_large(def: &TableDef, footer: &ArrowReaderMetadata) -> bool {
         && (file.file_metadata().num_rows() / groups >= LARGE_ROWS || bytes / groups >= LARGE_BYTES)
 }
 
-/// Writes one file from the encoded column chunks of `inputs`, in order.
+/// Writes one file from the encoded column chunks of `inputs`, in order. Returns its rows and its
+/// digest.
 ///
 /// No value is decoded. Memory is one copy buffer and the new footer.
 pub(super) fn concatenate_files(
     path: &Path,
     properties: &FileProperties<'_>,
     inputs: &[PathBuf],
-) -> Result<WrittenFile> {
+) -> Result<(u64, String)> {
     let Some(first_input) = inputs.first() else {
-        return write_rows(path, properties, &[]);
+        return Ok((0, write_rows(path, properties, &[])?));
     };
     let (_, first_footer) = read_footer(first_input)?;
     let first_metadata = first_footer.metadata().file_metadata();
@@ -245,7 +233,7 @@ pub(super) fn concatenate_files(
         rows += copy_groups(&mut writer, path, input)?;
     }
     let digest = disk::with_action("write", path, digest::close_with_digests(writer, &handle))?;
-    Ok(WrittenFile { rows, digest })
+    Ok((rows, digest))
 }
 
 fn copy_groups(writer: &mut SerializedFileWriter<File>, path: &Path, input: &Path) -> Result<u64> {

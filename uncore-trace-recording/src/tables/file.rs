@@ -66,8 +66,8 @@ impl TableFile {
     }
 
     fn new(def: &'static TableDef, path: &Path, source: &OpenedFile) -> Result<Self> {
-        let file = source.file_handle();
-        if source.file_length() == 0 {
+        let file = &source.file;
+        if source.length == 0 {
             bail!("{} is empty (0 bytes)", path.display());
         }
         if let Some(content_kind) = arrow_kind(file) {
@@ -86,8 +86,7 @@ impl TableFile {
             FooterState::Without => None,
         };
         let footer = catch_decoder_panic(path, || {
-            ArrowReaderMetadata::load(source, ArrowReaderOptions::new())
-                .map_err(|error| anyhow!("{}", disk::explain_error(&error)))
+            explained(ArrowReaderMetadata::load(source, ArrowReaderOptions::new()))
         })
         .map_err(|error| anyhow!("{} is not a readable Parquet file: {error:#}", path.display()))?;
         let pairs =
@@ -100,7 +99,7 @@ impl TableFile {
             def,
             path: path.to_owned(),
             kept_open: None,
-            mode: source.file_mode(),
+            mode: source.mode,
             footer,
             pairs,
             digest,
@@ -128,17 +127,14 @@ impl TableFile {
     }
 
     /// The digest of the file, see [`digest`].
-    pub fn file_digest(&self) -> &str {
+    pub(crate) fn file_digest(&self) -> &str {
         &self.digest
     }
 
     /// The numbers of the row groups whose bytes are not what was written; reads the whole file.
     pub fn damaged_groups(&self) -> Result<Vec<usize>> {
-        disk::with_action(
-            "read",
-            &self.path,
-            self.groups.damaged_groups(self.open_source()?.file_handle()),
-        )
+        let damaged = self.groups.damaged_groups(&self.open_source()?.file);
+        disk::with_action("read", &self.path, damaged)
     }
 
     /// Rows, as the footer has it.
@@ -178,7 +174,7 @@ impl TableFile {
 
     /// The least and greatest value of an `int64` column in a row group, by its statistics; `None`
     /// where the group is empty or has none.
-    pub fn group_bounds(&self, group: usize, column: &str) -> Option<(i64, i64)> {
+    pub(crate) fn group_bounds(&self, group: usize, column: &str) -> Option<(i64, i64)> {
         chunk_bounds(self.group_metadata().get(group)?, column)
     }
 
@@ -318,10 +314,8 @@ impl FileScan {
                 self.group = Some(self.open_group(number)?);
                 continue;
             };
-            let batch = catch_decoder_panic(&self.path, || {
-                let decoded = group.reader.next().transpose();
-                decoded.map_err(|error| anyhow!("{}", disk::explain_error(&error)))
-            })?;
+            let batch =
+                catch_decoder_panic(&self.path, || explained(group.reader.next().transpose()))?;
             let Some(batch) = batch else {
                 let GroupScan { rows, expected, .. } = *group;
                 if rows != expected {
@@ -340,11 +334,8 @@ impl FileScan {
 
     /// Opens a row group that is intact.
     fn open_group(&self, number: usize) -> Result<GroupScan> {
-        if !disk::with_action(
-            "read",
-            &self.path,
-            self.groups.is_sound(self.source.file_handle(), number),
-        )? {
+        let is_sound = self.groups.is_sound(&self.source.file, number);
+        if !disk::with_action("read", &self.path, is_sound)? {
             bail!("row group {number} has changed since it was written");
         }
         let group = self.footer.metadata().row_group(number);
@@ -368,8 +359,7 @@ impl FileScan {
             );
             let mask = ProjectionMask::columns(builder.parquet_schema(), decoded.iter().copied());
             let builder = builder.with_projection(mask).with_batch_size(batch_size);
-            let built = builder.with_row_groups(vec![number]).build();
-            built.map_err(|error| anyhow!("{}", disk::explain_error(&error)))
+            explained(builder.with_row_groups(vec![number]).build())
         })?;
         let pairs = self.footer.schema().metadata().clone();
         let schema = Arc::new(Schema::new_with_metadata(self.columns.clone(), pairs));
@@ -436,6 +426,11 @@ impl Iterator for FileScan {
         }
         read.transpose()
     }
+}
+
+/// The result of the Parquet decoder, with the wording of its error.
+fn explained<T, E: std::error::Error + 'static>(decoded: Result<T, E>) -> Result<T> {
+    decoded.map_err(|error| anyhow!("{}", disk::explain_error(&error)))
 }
 
 /// Runs a piece of the Parquet decoder; a panic in it is an error.

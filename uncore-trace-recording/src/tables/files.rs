@@ -278,11 +278,10 @@ impl RecordingFiles {
             let pairs = if def.name == fabric::TABLE.name { &self.pairs } else { metadata };
             match finish::assemble_table(&mut table.partial, &table.target, pairs) {
                 Ok(assembled) => {
-                    total.rows += assembled.written.rows;
-                    total.bytes += assembled.bytes;
+                    total += assembled.size;
                     self.tables.remove(0);
                     if let Some(manifest) = &mut self.manifest {
-                        manifest.set_digest(def, assembled.written.digest);
+                        manifest.set_digest(def, assembled.digest);
                     }
                     self.set_metadata(metadata)?;
                 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::encode::WrittenFile;
+use super::files::RecordingSize;
 use super::segment::Partial;
 use super::{disk, encode, sound};
 use crate::schema::run;
@@ -22,10 +22,10 @@ const TEMPORARY: &str = "final.tmp";
 /// A finished table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Assembled {
-    /// Rows and digest of its file.
-    pub written: WrittenFile,
-    /// Bytes of its file.
-    pub bytes: u64,
+    /// Rows and bytes of its file.
+    pub size: RecordingSize,
+    /// The digest of its file, see [`super::digest`].
+    pub digest: String,
 }
 
 /// Makes `target` from `partial` with the metadata `pairs`.
@@ -43,8 +43,11 @@ pub(super) fn assemble_table(
     let paths: Vec<PathBuf> =
         partial.segments.iter().map(|range| partial.segment_path(*range)).collect();
     let written = encode::concatenate_files(&temporary, &partial.file_properties(pairs), &paths)
-        .and_then(|written| Ok(Assembled { written, bytes: disk::file_size(&temporary)? }))
-        .and_then(|done| disk::rename_durably(&temporary, target).map(|()| done));
+        .and_then(|(rows, digest)| {
+            let size = RecordingSize { rows, bytes: disk::file_size(&temporary)? };
+            disk::rename_durably(&temporary, target)?;
+            Ok(Assembled { size, digest })
+        });
     if written.is_err() {
         // The error of the write counts; the next attempt overwrites a leftover.
         fs::remove_file(&temporary).ok();

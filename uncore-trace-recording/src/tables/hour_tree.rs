@@ -1,6 +1,5 @@
 //! The files of a roll-up below a directory, finished or not.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -121,8 +120,7 @@ pub(super) fn list_host_dirs(root: &Path) -> Result<Vec<PathBuf>> {
 /// The selected entries of a directory, without symbolic links.
 fn list_entries(dir: &Path, wanted: impl Fn(&str, bool) -> bool) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
-    for entry in disk::with_action("read", dir, fs::read_dir(dir))? {
-        let entry = disk::with_action("read", dir, entry)?;
+    for entry in disk::list_entries(dir)? {
         let file_type = disk::with_action("look at", &entry.path(), entry.file_type())?;
         let is_wanted = |name: &str| !file_type.is_symlink() && wanted(name, file_type.is_dir());
         if entry.file_name().to_str().is_some_and(is_wanted) {

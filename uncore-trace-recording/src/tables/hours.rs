@@ -53,6 +53,13 @@ pub struct Unwritten {
     pub error: Error,
 }
 
+impl Unwritten {
+    /// Turns the error that loses this many rows into this.
+    fn from_error(rows: u64) -> impl Fn(Error) -> Self {
+        move |error| Self { rows, error }
+    }
+}
+
 impl From<Unwritten> for Error {
     fn from(unwritten: Unwritten) -> Self {
         unwritten.error
@@ -118,8 +125,7 @@ impl Hours {
         rows: &RecordBatch,
     ) -> Result<Option<(PathBuf, RecordingSize)>, Unwritten> {
         let count = rows.num_rows() as u64;
-        let dir =
-            self.partition_dir(end.ts_us).map_err(|error| Unwritten { rows: count, error })?;
+        let dir = self.partition_dir(end.ts_us).map_err(Unwritten::from_error(count))?;
         let closed = if self.live.as_ref().is_some_and(|live| live.dir != dir) {
             self.finish_hour()
                 .map_err(|unwritten| Unwritten { rows: unwritten.rows + count, ..unwritten })?
@@ -128,11 +134,10 @@ impl Hours {
         };
         let mut live = match self.live.take() {
             Some(live) => live,
-            None => self
-                .begin_hour(dir, end.mono_ns)
-                .map_err(|error| Unwritten { rows: count, error })?,
+            None => self.begin_hour(dir, end.mono_ns).map_err(Unwritten::from_error(count))?,
         };
-        live.write(rows).map_err(|error| Unwritten { rows: live.unsealed + count, error })?;
+        let lost_rows = live.unsealed + count;
+        live.write(rows).map_err(Unwritten::from_error(lost_rows))?;
         self.live = Some(live);
         Ok(closed)
     }
@@ -145,7 +150,7 @@ impl Hours {
     pub fn seal_rows(&mut self) -> Result<bool, Unwritten> {
         let Some(mut live) = self.live.take() else { return Ok(false) };
         let rows = std::mem::take(&mut live.unsealed);
-        live.writer.seal_rows().map_err(|error| Unwritten { rows, error })?;
+        live.writer.seal_rows().map_err(Unwritten::from_error(rows))?;
         self.live = Some(live);
         Ok(rows > 0)
     }
@@ -159,8 +164,8 @@ impl Hours {
         self.seal_rows()?;
         let Some(live) = self.live.take() else { return Ok(None) };
         // Nothing that was sealed is lost.
-        let finished = live.writer.finish(&self.pairs);
-        Ok(Some((live.path, finished.map_err(|error| Unwritten { rows: 0, error })?)))
+        let finished = live.writer.finish(&self.pairs).map_err(Unwritten::from_error(0));
+        Ok(Some((live.path, finished?)))
     }
 
     /// The directory of the hour of a time.

@@ -23,7 +23,7 @@ use crate::schema::rollup;
 pub const KEYS: [&str; 4] = ["cluster=", "date=", "hour=", "host="];
 
 /// The layout as messages have it.
-pub const SHAPE: &str = "cluster=C/date=YYYY-MM-DD/hour=HH/host=NAME/BOOT_SECOND.parquet";
+pub(crate) const SHAPE: &str = "cluster=C/date=YYYY-MM-DD/hour=HH/host=NAME/BOOT_SECOND.parquet";
 
 /// The cluster of a host that has none.
 pub const DEFAULT: &str = "default";
@@ -33,7 +33,7 @@ pub const FILE: &str = ".parquet";
 
 /// Number of digits of the boot's id in a name: two boots of a host in one hour have the same with
 /// a probability of 10^-9.
-pub const BOOT_DIGITS: usize = 8;
+pub(crate) const BOOT_DIGITS: usize = 8;
 
 const HOUR_US: i64 = 3_600_000_000;
 
@@ -48,7 +48,7 @@ pub struct Partition {
 
 impl Partition {
     /// What the end of a path says. A directory whose name is of no key is above all clusters.
-    pub fn from_path(path: &Path) -> Self {
+    pub(crate) fn from_path(path: &Path) -> Self {
         let mut names =
             path.components().rev().map(|component| component.as_os_str().to_str().unwrap_or(""));
         let mut partition = Self::default();
@@ -82,7 +82,7 @@ impl Partition {
     }
 
     /// How many keys it has.
-    pub fn key_depth(&self) -> usize {
+    pub(crate) fn key_depth(&self) -> usize {
         self.depth
     }
 
@@ -92,7 +92,7 @@ impl Partition {
     }
 
     /// The times of its hour or day, µs since 1970, if the path says it.
-    pub fn range_us(&self) -> Option<Range<i64>> {
+    pub(crate) fn range_us(&self) -> Option<Range<i64>> {
         let date = self.values[1].as_deref()?.parse::<civil::Date>().ok()?;
         let hour = self.values[2].as_deref().and_then(|hour| hour.parse::<i64>().ok());
         let begin = date.to_zoned(TimeZone::UTC).ok()?.timestamp().as_microsecond();
@@ -104,7 +104,7 @@ impl Partition {
 
     /// Whether windows that end after the begin and not after the end of a span of `CLOCK_REALTIME`
     /// may be in it: several clocks are joined by times that are off by half a window.
-    pub fn may_have(&self, wall: TimeSpan<i64>) -> bool {
+    pub(crate) fn may_have(&self, wall: TimeSpan<i64>) -> bool {
         const SLACK: i64 = rollup::LONGEST_WINDOW_NS / 2;
         self.range_us().is_none_or(|range| {
             range.end.saturating_mul(1000).saturating_add(SLACK) > wall.begin_ns
@@ -127,7 +127,7 @@ impl Partition {
 }
 
 /// The path below the root of a host's hour; the time is in µs since 1970.
-pub fn hour_directory(cluster: &str, time: Timestamp, host: &str) -> String {
+pub(crate) fn hour_directory(cluster: &str, time: Timestamp, host: &str) -> String {
     let time = time.to_zoned(TimeZone::UTC).strftime("date=%Y-%m-%d/hour=%H");
     format!("cluster={}/{time}/host={}", encode_component(cluster), encode_component(host))
 }
@@ -164,7 +164,7 @@ fn partition_value(depth: usize, name: &str) -> Option<&str> {
 
 /// A name as a component of a path. Bytes other than letters, digits, `.`, `-` and `_` become
 /// `%XX`, as query engines write them in partitions.
-pub fn encode_component(name: &str) -> String {
+pub(crate) fn encode_component(name: &str) -> String {
     let mut text = String::new();
     for (index, byte) in name.bytes().enumerate() {
         // A name that begins with a dot would be hidden, or could lead out of the directory.

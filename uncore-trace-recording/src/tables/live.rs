@@ -23,7 +23,8 @@ const TRIES: usize = 5;
 /// The tables of a live recording that were opened.
 #[derive(Debug)]
 pub(super) struct LiveTables {
-    holder: LockHolder,
+    /// The process that records it.
+    pub holder: LockHolder,
     /// The metadata of `fabric`: segments of other tables do not have all.
     pairs: BTreeMap<String, String>,
     opened: Mutex<BTreeMap<&'static str, OpenTable>>,
@@ -48,11 +49,6 @@ impl LiveTables {
         Ok(Arc::new(LiveTables { holder, pairs, opened }))
     }
 
-    /// The process that records it.
-    pub(super) fn lock_holder(&self) -> LockHolder {
-        self.holder
-    }
-
     /// Opens what there is of a table whose file will be `target`.
     pub(super) fn open_table(&self, def: &'static TableDef, target: &Path) -> Result<OpenTable> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,14 +63,12 @@ impl LiveTables {
 
 /// A table that is finished, or the segments of it.
 fn open_or_retry(def: &'static TableDef, target: &Path) -> Result<OpenTable> {
-    let mut opened = try_open(def, target);
     for _ in 1..TRIES {
-        if opened.is_ok() {
-            break;
+        if let Ok(table) = try_open(def, target) {
+            return Ok(table);
         }
-        opened = try_open(def, target);
     }
-    opened
+    try_open(def, target)
 }
 
 fn try_open(def: &'static TableDef, target: &Path) -> Result<OpenTable> {

@@ -47,7 +47,7 @@ pub struct LockHolder {
 
 impl LockHolder {
     /// Whether the process is a recorder.
-    pub fn is_recorder(self) -> bool {
+    pub(crate) fn is_recorder(self) -> bool {
         self.command == LockingCommand::Record
     }
 
@@ -88,7 +88,7 @@ impl Lock {
     /// Releases it. Closing the file is not enough: a child that another thread has forked holds a
     /// copy of the descriptor until it executes its program, and the lock lasts as long as the last
     /// copy (flock(2)).
-    pub fn release_lock(&self) {
+    pub(crate) fn release_lock(&self) {
         // If this fails, the lock is released when the process ends.
         if let Err(error) = self.0.unlock() {
             log::warn!("cannot release the lock of the output: {error}");
@@ -103,7 +103,7 @@ impl Drop for Lock {
 }
 
 /// Locks `output`, whose table `fabric` will be `fabric_target`.
-pub fn lock_output(
+pub(crate) fn lock_output(
     output: &Path,
     fabric_target: &Path,
     mode: FileMode,
@@ -119,14 +119,7 @@ pub fn acquire_file(
     mode: FileMode,
     act: LockingCommand,
 ) -> Result<Lock> {
-    let mut file = disk::with_action("create", path, mode.open_or_create(path))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            return Err(in_use(output, read_holder(&mut file)));
-        }
-        Err(TryLockError::Error(error)) => return Err(disk::action_error("lock", path, &error)),
-    }
+    let mut file = lock_file(path, mode, |holder| in_use(output, holder))?;
     let noted = write_holder(&mut file, path, act.command_name());
     // An upload frees space on a full disk, so it may lock without writing its name.
     if act != LockingCommand::Upload {
@@ -142,21 +135,30 @@ pub fn acquire_file(
 /// Another agent uses the directory; the error names its process.
 pub fn lock_directory(dir: &Path, mode: FileMode) -> Result<Lock> {
     let path = dir.join(".agent.lock");
-    let mut file = disk::with_action("create", &path, mode.open_or_create(&path))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let LockHolder { pid, .. } = read_holder(&mut file);
-            let pid = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
-            return Err(anyhow!(
-                "another agent{pid} uses {}: end that process first, or choose another directory",
-                dir.display()
-            ));
-        }
-        Err(TryLockError::Error(error)) => return Err(disk::action_error("lock", &path, &error)),
-    }
+    let mut file = lock_file(&path, mode, |LockHolder { pid, .. }| {
+        let pid = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+        anyhow!(
+            "another agent{pid} uses {}: end that process first, or choose another directory",
+            dir.display()
+        )
+    })?;
     write_holder(&mut file, &path, "agent")?;
     Ok(Lock(file))
+}
+
+/// Opens a file, which is created if missing, and locks it. `conflict` is the error if another
+/// process holds the lock.
+fn lock_file(
+    path: &Path,
+    mode: FileMode,
+    conflict: impl FnOnce(LockHolder) -> anyhow::Error,
+) -> Result<File> {
+    let mut file = disk::with_action("create", path, mode.open_or_create(path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(conflict(read_holder(&mut file))),
+        Err(TryLockError::Error(error)) => Err(disk::action_error("lock", path, &error)),
+    }
 }
 
 /// Writes the holder into the lock file.
@@ -167,7 +169,7 @@ fn write_holder(file: &mut File, path: &Path, act: &str) -> Result<()> {
 }
 
 /// The process that is writing the output, if any.
-pub fn find_holder(fabric_target: &Path) -> Option<LockHolder> {
+pub(crate) fn find_holder(fabric_target: &Path) -> Option<LockHolder> {
     let mut file = bounds::open_regular(&lock_path(fabric_target)).ok()?;
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => Some(read_holder(&mut file)),
@@ -187,7 +189,7 @@ fn read_holder(file: &mut File) -> LockHolder {
 }
 
 /// The error for an output that another process is writing.
-pub fn in_use(output: &Path, holder: LockHolder) -> anyhow::Error {
+pub(crate) fn in_use(output: &Path, holder: LockHolder) -> anyhow::Error {
     let remedy = match holder.command {
         LockingCommand::Upload => "end that process first",
         _ => "choose another name, or end that process first",

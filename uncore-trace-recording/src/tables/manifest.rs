@@ -16,7 +16,7 @@ pub struct Manifest(BTreeMap<String, Option<String>>);
 
 impl Manifest {
     /// A list of tables that are not finished.
-    pub fn from_tables(tables: impl Iterator<Item = &'static TableDef>) -> Manifest {
+    pub(crate) fn from_tables(tables: impl Iterator<Item = &'static TableDef>) -> Manifest {
         Manifest(tables.map(|def| (def.name.to_owned(), None)).collect())
     }
 
@@ -34,7 +34,10 @@ impl Manifest {
     }
 
     /// The metadata with this list added.
-    pub fn added_to(&self, pairs: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
+    pub(crate) fn added_to(
+        &self,
+        pairs: &BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, String>> {
         let text = serde_json::to_string(self).context("cannot write the list of tables")?;
         let mut pairs = pairs.clone();
         pairs.insert(metadata::TABLES.to_owned(), text);
@@ -42,7 +45,7 @@ impl Manifest {
     }
 
     /// Sets the digest of a finished table.
-    pub fn set_digest(&mut self, def: &TableDef, digest: String) {
+    pub(crate) fn set_digest(&mut self, def: &TableDef, digest: String) {
         self.0.insert(def.name.to_owned(), Some(digest));
     }
 

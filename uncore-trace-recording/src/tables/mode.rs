@@ -59,7 +59,7 @@ impl FileMode {
     pub const PUBLIC: Self = Self(0o644);
 
     /// The mode of the file at `path`, without bits that a file of a recording cannot have.
-    pub fn from_path(path: &Path) -> Result<FileMode> {
+    pub(crate) fn from_path(path: &Path) -> Result<FileMode> {
         Ok(Self::from_metadata(&disk::with_action("look at", path, fs::metadata(path))?))
     }
 
@@ -98,7 +98,7 @@ impl FileMode {
 
     /// Creates an unnamed file in a directory: it is removed when it is closed, unless it is given
     /// a name. Some file systems do not support this (`O_TMPFILE`, open(2)).
-    pub fn create_unnamed(self, directory: &Path) -> io::Result<File> {
+    pub(crate) fn create_unnamed(self, directory: &Path) -> io::Result<File> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::open(directory, flags, rustix::fs::Mode::from(self.0))?);
         file.set_permissions(Permissions::from_mode(self.0)).ok();
@@ -106,7 +106,7 @@ impl FileMode {
     }
 
     /// Opens a file for reading and writing, or creates it.
-    pub fn open_or_create(self, path: &Path) -> io::Result<File> {
+    pub(crate) fn open_or_create(self, path: &Path) -> io::Result<File> {
         match self.create_new(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 // Symbolic links are not followed, because somebody else may have created them.
@@ -138,7 +138,7 @@ impl FileMode {
     }
 
     /// Creates a directory.
-    pub fn create_directory(self, path: &Path) -> io::Result<()> {
+    pub(crate) fn create_directory(self, path: &Path) -> io::Result<()> {
         let bits = self.directory_bits();
         DirBuilder::new().mode(bits).create(path)?;
         if fs::metadata(path)?.permissions().mode() & 0o777 != bits {

@@ -4,7 +4,6 @@
 //! `run-0000000N.parquet`: they sort by name, and `run/*/fabric.parquet` or `run-*.parquet` reads
 //! all that are finished as one table.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -37,8 +36,8 @@ impl PartNames {
     /// The numbers of the parts that are there, finished or not, in order.
     pub(super) fn list_numbers(&self) -> Result<Vec<u64>> {
         let mut numbers = Vec::new();
-        for entry in disk::with_action("read", &self.dir, fs::read_dir(&self.dir))? {
-            let name = disk::with_action("read", &self.dir, entry)?.file_name();
+        for entry in disk::list_entries(&self.dir)? {
+            let name = entry.file_name();
             numbers.extend(name.to_str().and_then(|name| self.parse_number(name)));
         }
         numbers.sort_unstable();

@@ -52,6 +52,15 @@ enum OutputSink {
     },
 }
 
+impl OutputSink {
+    fn writer(&mut self) -> &mut dyn Write {
+        match self {
+            Self::Stdout(stdout) => stdout,
+            Self::File { file, .. } => file,
+        }
+    }
+}
+
 impl CommandOutput {
     /// Starts to write `path`, which must not belong to a recording at one of `recordings`; `-` is
     /// standard output.
@@ -154,18 +163,12 @@ impl CommandOutput {
 
 impl Write for CommandOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = match &mut self.sink {
-            OutputSink::Stdout(stdout) => stdout.write(bytes),
-            OutputSink::File { file, .. } => file.write(bytes),
-        };
+        let written = self.sink.writer().write(bytes);
         self.keep_first_error(written).inspect(|count| self.bytes += *count as u64)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let flushed = match &mut self.sink {
-            OutputSink::Stdout(stdout) => stdout.flush(),
-            OutputSink::File { file, .. } => file.flush(),
-        };
+        let flushed = self.sink.writer().flush();
         self.keep_first_error(flushed)
     }
 }

@@ -81,7 +81,7 @@ fn describe_file_type(file_type: FileType) -> &'static str {
 
 /// Checks that a file can be created at `path`: nothing exists there or, with `overwrite`, a
 /// regular file.
-pub fn require_vacant(path: &Path, overwrite: bool) -> Result<()> {
+pub(crate) fn require_vacant(path: &Path, overwrite: bool) -> Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -105,7 +105,7 @@ pub fn require_vacant(path: &Path, overwrite: bool) -> Result<()> {
 }
 
 /// Checks that the directory of an output exists: a missing one is usually a typing error.
-pub fn require_parent(output: &Path) -> Result<()> {
+pub(crate) fn require_parent(output: &Path) -> Result<()> {
     let parent = disk::parent_dir(output);
     if !parent.exists() {
         bail!(
@@ -131,7 +131,7 @@ pub fn refuse_link(path: &Path) -> Result<()> {
 }
 
 /// Warns root of a directory in which every user can replace files.
-pub fn warn_of_open_dir(dir: &Path) {
+pub(crate) fn warn_of_open_dir(dir: &Path) {
     // Others may write, and without the sticky bit they can replace files of other users: inode(7).
     let is_open = fs::metadata(dir).is_ok_and(|metadata| metadata.mode() & 0o1002 == 0o002);
     if is_open && geteuid().is_root() {

@@ -165,29 +165,20 @@ impl PageSizes {
     /// `PageHeader` of parquet.thrift: field 1 is `type`, 2 `uncompressed_page_size`, 3
     /// `compressed_page_size`.
     fn read(reader: &mut impl Read) -> io::Result<Self> {
-        let (mut page_type_field, mut decoded, mut stored) = (None, None, None);
-        let mut last_id = 0;
+        let (mut fields, mut last_id) = ([None; 4], 0);
         while let Some((wire_type, field_id)) = read_field_header(reader, last_id)? {
             last_id = field_id;
-            match (last_id, wire_type) {
-                (1, thrift_type::I32) => {
-                    page_type_field = Some(decode_zigzag(read_varint(reader)?));
-                }
-                (2, thrift_type::I32) => {
-                    decoded = u64::try_from(decode_zigzag(read_varint(reader)?)).ok();
-                }
-                (3, thrift_type::I32) => {
-                    stored = u64::try_from(decode_zigzag(read_varint(reader)?)).ok();
+            match (field_id, wire_type) {
+                (1..=3, thrift_type::I32) => {
+                    fields[field_id as usize] = Some(decode_zigzag(read_varint(reader)?));
                 }
                 _ => skip_value(reader, wire_type, DEEPEST)?,
             }
         }
-        match (page_type_field, decoded, stored) {
-            (Some(page_type), Some(decoded), Some(stored)) => {
-                Ok(Self { page_type, decoded, stored })
-            }
-            _ => Err(io::ErrorKind::InvalidData.into()),
-        }
+        let size = |id: usize| fields[id].and_then(|size| u64::try_from(size).ok());
+        let sizes = fields[1].zip(size(2)).zip(size(3));
+        let ((page_type, decoded), stored) = sizes.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { page_type, decoded, stored })
     }
 }
 
@@ -223,12 +214,10 @@ fn skip_value(reader: &mut impl Read, wire_type: u8, depth: u32) -> io::Result<(
             let (short, listed_type) = (u64::from(head >> 4), head & 0xf);
             let length = if short == 15 { read_varint(reader)? } else { short };
             // A boolean of a list has a byte of its own.
-            let element_type =
-                if listed_type == thrift_type::FALSE || listed_type == thrift_type::TRUE {
-                    thrift_type::BYTE
-                } else {
-                    listed_type
-                };
+            let element_type = match listed_type {
+                thrift_type::TRUE | thrift_type::FALSE => thrift_type::BYTE,
+                _ => listed_type,
+            };
             (0..length).try_for_each(|_| skip_value(reader, element_type, depth))
         }
         thrift_type::STRUCT => {

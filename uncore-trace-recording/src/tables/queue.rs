@@ -44,11 +44,13 @@ impl<T> SharedQueue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_for_change<'a>(
+    /// Locks the state once the condition is false.
+    fn wait_while(
         &self,
-        state: MutexGuard<'a, QueueState<T>>,
-    ) -> MutexGuard<'a, QueueState<T>> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+        condition: impl Fn(&QueueState<T>) -> bool,
+    ) -> MutexGuard<'_, QueueState<T>> {
+        let waited = self.changed.wait_while(self.lock_state(), |state| condition(state));
+        waited.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn close_queue(&self) {
@@ -78,10 +80,7 @@ impl<T> Sender<T> {
     ///
     /// [`QueueRefusal::Closed`] only.
     pub(super) fn send(&self, item: T, bytes: usize) -> Result<(), QueueRefusal> {
-        let mut state = self.0.lock_state();
-        while state.open && !self.0.has_room(&state, bytes) {
-            state = self.0.wait_for_change(state);
-        }
+        let state = self.0.wait_while(|state| state.open && !self.0.has_room(state, bytes));
         if !state.open {
             return Err(QueueRefusal::Closed);
         }
@@ -120,18 +119,11 @@ pub(super) struct Receiver<T>(Arc<SharedQueue<T>>);
 impl<T> Receiver<T> {
     /// Waits for the next item; `None` if the sender is gone and the queue is empty.
     pub(super) fn next(&self) -> Option<T> {
-        let mut state = self.0.lock_state();
-        loop {
-            if let Some((item, bytes)) = state.items.pop_front() {
-                state.bytes -= bytes;
-                self.0.changed.notify_all();
-                return Some(item);
-            }
-            if !state.open {
-                return None;
-            }
-            state = self.0.wait_for_change(state);
-        }
+        let mut state = self.0.wait_while(|state| state.open && state.items.is_empty());
+        let (item, bytes) = state.items.pop_front()?;
+        state.bytes -= bytes;
+        self.0.changed.notify_all();
+        Some(item)
     }
 }
 

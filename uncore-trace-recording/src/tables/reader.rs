@@ -5,19 +5,21 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Error, Result, anyhow, bail};
+use anyhow::{Error, Result, anyhow, bail, ensure};
 
 pub use super::decode_ahead::Ahead;
 use super::disk;
 use super::file::{self, TableFile};
 use super::live::LiveTables;
 use super::lock::{self, LockHolder};
+use super::manifest::Manifest;
 use super::names::{parts_of, table_path, without_slash};
 use super::rollup::{self, Hosts, LeftOut, RollupReader, RollupSelection};
 use super::sealed::partial_dir;
 pub use super::table::{OpenTable, TableScan};
+use crate::schema::columns::i64_column;
 use crate::schema::origin::RecordingOrigin;
-use crate::schema::{ALL, TableDef, fabric};
+use crate::schema::{ALL, TableDef, fabric, runtime};
 use crate::text::{count_noun, printable};
 
 /// Files that are left out and named in warnings.
@@ -88,7 +90,7 @@ impl Recording {
 
     /// The files of a roll-up whose rows are not read.
     pub fn left_out(&self) -> &[LeftOut] {
-        self.rollup.as_ref().map_or(&[], |rollup| rollup.left_out())
+        self.rollup.as_ref().map_or(&[], |rollup| &rollup.left_out)
     }
 
     /// Opens a file or a dataset that is finished; its `fabric` table must be there and readable.
@@ -131,7 +133,7 @@ impl Recording {
 
     /// The process that records it, if it is not finished.
     pub fn recording_process(&self) -> Option<LockHolder> {
-        self.live.as_ref().map(|live| live.lock_holder())
+        self.live.as_ref().map(|live| live.holder)
     }
 
     /// Checks that it is finished.
@@ -153,6 +155,52 @@ impl Recording {
     /// Whether it has the raw tables besides `fabric`.
     pub fn is_dataset(&self) -> bool {
         self.dataset
+    }
+
+    /// Checks that it has the raw tables besides `fabric`.
+    ///
+    /// # Errors
+    ///
+    /// It has not.
+    pub fn require_dataset(&self) -> Result<()> {
+        let shown = self.path.display();
+        ensure!(
+            self.dataset,
+            "{shown} is a single file without raw tables: record into a directory, e.g. -o run/"
+        );
+        Ok(())
+    }
+
+    /// Checks that no table of a dataset is missing or of another recording, as far as `fabric`
+    /// lists them.
+    ///
+    /// # Errors
+    ///
+    /// One is, or the list cannot be read.
+    pub fn require_own_tables(&self) -> Result<()> {
+        let problems = Manifest::read_dataset(self)?.map(|list| list.find_problems(self));
+        if let Some(problem) = problems.as_deref().and_then(<[String]>::first) {
+            bail!(
+                "{} has changed since it was recorded: {problem}; restore the original table, or \
+                 record again",
+                self.path.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Begin of the first tick, `CLOCK_MONOTONIC`, ns; `None` if there are no rows.
+    ///
+    /// # Errors
+    ///
+    /// The table `runtime` cannot be read.
+    pub fn first_tick_ns(&self) -> Result<Option<i64>> {
+        let mut scan = self.open_table(&runtime::TABLE)?.scan_columns(&["mono_ns", "tick_ns"])?;
+        let Some(batch) = scan.next().transpose()?.filter(|batch| batch.num_rows() > 0) else {
+            return Ok(None);
+        };
+        let (end, length) = (i64_column(&batch, "mono_ns")?, i64_column(&batch, "tick_ns")?);
+        Ok(Some(end.value(0).saturating_sub(length.value(0))))
     }
 
     /// Whether it is a roll-up: windows of a second or longer, of one host or of many, without

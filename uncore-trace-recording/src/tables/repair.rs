@@ -94,10 +94,9 @@ pub fn repair_path(path: &Path) -> Result<Repaired> {
             pairs = manifest.added_to(&pairs)?;
         }
         let assembled = finish::assemble_table(&mut partial, &target, &pairs)?;
-        finished.rows += assembled.written.rows;
-        finished.bytes += assembled.bytes;
+        finished += assembled.size;
         if let Some(manifest) = &mut manifest {
-            manifest.set_digest(def, assembled.written.digest);
+            manifest.set_digest(def, assembled.digest);
         }
     }
     drop(lock);
@@ -110,7 +109,7 @@ pub fn repair_path(path: &Path) -> Result<Repaired> {
 /// # Errors
 ///
 /// Another process is writing the file, or it cannot be written.
-pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<RecordingSize> {
+pub(crate) fn repair_table(def: &'static TableDef, target: &Path) -> Result<RecordingSize> {
     let mode = FileMode::from_path(&partial_dir(target))?;
     let lock = lock::lock_output(target, target, mode, LockingCommand::Repair)?;
     let mut partial = Partial::open(def, target)?;
@@ -119,15 +118,12 @@ pub fn repair_table(def: &'static TableDef, target: &Path) -> Result<RecordingSi
     for error in unreadable {
         log::warn!("{}: left out: {error}", target.display());
     }
-    let mut pairs = BTreeMap::new();
-    if let Some(range) = partial.segments.last() {
-        let (_, footer) = sound::read_footer(&partial.segment_path(*range))?;
-        pairs = metadata::from_key_values(footer.metadata().file_metadata().key_value_metadata());
-    }
+    let newest = partial.segments.last().map(|range| partial.segment_path(*range));
+    let mut pairs = newest.as_deref().map(sound::read_metadata).transpose()?.unwrap_or_default();
     pairs.insert(metadata::REPAIRED.to_owned(), "true".to_owned());
     let assembled = finish::assemble_table(&mut partial, target, &pairs)?;
     drop(lock);
-    Ok(RecordingSize { rows: assembled.written.rows, bytes: assembled.bytes })
+    Ok(assembled.size)
 }
 
 /// Adds the tables that were finished before the recorder, or an earlier repair, was killed.
@@ -173,9 +169,7 @@ fn newest_metadata(partials: &[(PathBuf, Partial)]) -> Result<BTreeMap<String, S
             fs::exists(&file).unwrap_or(false).then_some(file)
         };
         if let Some(from) = from {
-            let (_, footer) = sound::read_footer(&from)?;
-            let footer = footer.metadata().file_metadata();
-            pairs = metadata::from_key_values(footer.key_value_metadata());
+            pairs = sound::read_metadata(&from)?;
         }
     }
     pairs.entry(metadata::SCHEMA_VERSION.to_owned()).or_insert_with(|| SCHEMA_VERSION.to_string());

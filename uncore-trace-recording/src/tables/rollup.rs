@@ -57,16 +57,18 @@ pub const MORE: [&str; 3] = ["known_ns", "low", "high"];
 /// A roll-up that is open.
 #[derive(Debug)]
 pub struct RollupReader {
-    path: PathBuf,
+    /// The path of its file or directory.
+    pub(super) path: PathBuf,
     hour_files: Vec<HourFile>,
     /// The boots that the files are of; `HourFile::origin` is an index.
     origins: Vec<RecordingOrigin>,
     counters: RollupCounters,
     /// Metadata as of a recording.
-    pairs: BTreeMap<String, String>,
+    pub(super) pairs: BTreeMap<String, String>,
     /// Length of the longest window, ns.
     window_ns: i64,
-    left_out: Vec<LeftOut>,
+    /// Files whose rows are not read.
+    pub(super) left_out: Vec<LeftOut>,
 }
 
 /// A file whose rows are not read.
@@ -176,24 +178,9 @@ impl RollupReader {
         Ok((Some(opener.finish_opening()?), has_vanished))
     }
 
-    /// Files whose rows are not read.
-    pub(super) fn left_out(&self) -> &[LeftOut] {
-        &self.left_out
-    }
-
     /// Its files that have rows, and the segments of those that are written.
     pub(super) fn hour_tables(&self) -> impl Iterator<Item = &TableFile> {
         self.hour_files.iter().map(|hour_file| &hour_file.table)
-    }
-
-    /// The path of its file or directory.
-    pub(super) fn root_path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Metadata as of a recording.
-    pub(super) const fn metadata_pairs(&self) -> &BTreeMap<String, String> {
-        &self.pairs
     }
 
     /// Ends of the first and the last window.
@@ -320,23 +307,23 @@ impl<'a> RollupOpener<'a> {
         if self.wanted.wall_span.is_none() || !self.seen_hosts.is_empty() {
             self.hosts.require_all_matched(self.path, &self.seen_hosts)?;
         }
-        let Self { path, hour_files: mut files_by_time, origins, counters, left_out, .. } = self;
+        let Self { path, mut hour_files, origins, counters, left_out, .. } = self;
         let mut pairs = self.pairs.unwrap_or_default();
-        if files_by_time.is_empty() && left_out.is_empty() && self.wanted.wall_span.is_some() {
+        if hour_files.is_empty() && left_out.is_empty() && self.wanted.wall_span.is_some() {
             bail!("{} has no windows in that time", path.display());
         }
         let lengths =
-            files_by_time.iter().filter_map(|hour_file| hour_file.table.column_bounds("window_ns"));
+            hour_files.iter().filter_map(|hour_file| hour_file.table.column_bounds("window_ns"));
         let window_ns = lengths.map(|(_, longest)| longest).max().unwrap_or(0).max(1);
         if origins.len() > 1 {
-            join_clocks(&mut files_by_time, origins.len(), window_ns);
+            join_clocks(&mut hour_files, origins.len(), window_ns);
         }
-        files_by_time.sort_by_key(|hour_file| {
+        hour_files.sort_by_key(|hour_file| {
             hour_file.mono_ends.begin_ns.saturating_add(hour_file.shift_ns)
         });
         pairs.insert(metadata::INTERVAL_NS.to_owned(), window_ns.to_string());
         pairs.insert(metadata::PLAN.to_owned(), build_plan(&counters, &origins).to_string());
-        if let (Some(earliest), Some(latest)) = (files_by_time.first(), files_by_time.last()) {
+        if let (Some(earliest), Some(latest)) = (hour_files.first(), hour_files.last()) {
             let clock = |hour_file: &HourFile, end, wall| {
                 let mono_ns = hour_file.shift_ns.saturating_add(end);
                 json!({ "mono_ns": mono_ns, "wall_ns": if origins.len() > 1 { mono_ns } else { wall } })
@@ -347,15 +334,8 @@ impl<'a> RollupOpener<'a> {
             ];
             pairs.insert(metadata::CLOCKS.to_owned(), json!(clocks).to_string());
         }
-        Ok(RollupReader {
-            path: path.to_owned(),
-            hour_files: files_by_time,
-            origins,
-            counters,
-            pairs,
-            window_ns,
-            left_out,
-        })
+        let path = path.to_owned();
+        Ok(RollupReader { path, hour_files, origins, counters, pairs, window_ns, left_out })
     }
 }
 

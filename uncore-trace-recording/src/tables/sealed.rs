@@ -3,7 +3,6 @@
 //! `T.parquet.partial/` contains segments that are named by the range of their sequence numbers:
 //! `000000-000000.parquet`. How they are written says [`super::segment`].
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -48,8 +47,7 @@ pub(super) fn partial_dir(target: &Path) -> PathBuf {
 /// merged into one of them.
 pub(super) fn list_segments(dir: &Path) -> Result<(Vec<SealRange>, Vec<SealRange>)> {
     let mut segments = Vec::new();
-    for entry in disk::with_action("read", dir, fs::read_dir(dir))? {
-        let entry = disk::with_action("read", dir, entry)?;
+    for entry in disk::list_entries(dir)? {
         segments.extend(entry.file_name().to_str().and_then(SealRange::parse));
     }
     // Widest first among those that begin together, so that parts follow what they went into.

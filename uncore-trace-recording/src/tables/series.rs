@@ -95,14 +95,14 @@ impl FromStr for Keep {
 /// # Errors
 ///
 /// The text is not a size; the error shows the format.
-pub fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let size = text.parse::<ByteSize>().ok().filter(|_| is_size(text));
     size.map(|size| size.as_u64())
         .ok_or_else(|| format!("{text:?} is not a size: write 256MiB, 20GiB or 1GB"))
 }
 
 /// Whether a text has a unit of size, not of time.
-pub fn is_size(text: &str) -> bool {
+pub(crate) fn is_size(text: &str) -> bool {
     text.ends_with(['B', 'b'])
 }
 
@@ -255,12 +255,9 @@ impl PartSeries {
 
     /// Removes the rest of a part whose removal was interrupted by a kill.
     fn remove_leftovers(&self) -> Result<()> {
-        for entry in disk::with_action("read", &self.names.dir, fs::read_dir(&self.names.dir))? {
-            let entry = disk::with_action("read", &self.names.dir, entry)?;
+        for entry in disk::list_entries(&self.names.dir)? {
             let name = entry.file_name();
-            let name = name
-                .to_str()
-                .and_then(|entry_name| entry_name.strip_prefix('.')?.strip_suffix(REMOVED));
+            let name = name.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(REMOVED));
             if name.is_some_and(|name| self.names.parse_number(name).is_some()) {
                 remove_path(&entry.path())?;
             }

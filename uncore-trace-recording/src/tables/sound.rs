@@ -1,5 +1,6 @@
 //! Opens files that are intact: what is made from a damaged file would hide the damage.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
@@ -11,6 +12,7 @@ use parquet::arrow::arrow_reader::{
 
 use super::digest::{self, FooterState, RowGroupDigests};
 use super::{disk, pages};
+use crate::schema::metadata;
 
 /// Opens a file and verifies that its footer is intact.
 ///
@@ -25,6 +27,16 @@ pub(super) fn read_footer(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     }
     let footer = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new());
     Ok((file, disk::with_action("read", path, footer)?))
+}
+
+/// The metadata of a file whose footer is intact.
+///
+/// # Errors
+///
+/// Those of [`read_footer`].
+pub(super) fn read_metadata(path: &Path) -> Result<BTreeMap<String, String>> {
+    let (_, footer) = read_footer(path)?;
+    Ok(metadata::from_key_values(footer.metadata().file_metadata().key_value_metadata()))
 }
 
 /// Opens a file and verifies all of it: a file made from a damaged one would hide the damage.

@@ -18,9 +18,9 @@ use super::mode::FileMode;
 /// The file, and its length and mode when it was opened.
 #[derive(Debug, Clone)]
 pub(super) struct OpenedFile {
-    file: Arc<File>,
-    length: u64,
-    mode: FileMode,
+    pub file: Arc<File>,
+    pub length: u64,
+    pub mode: FileMode,
 }
 
 impl OpenedFile {
@@ -29,18 +29,6 @@ impl OpenedFile {
         let metadata = disk::with_action("read", path, file.metadata())?;
         let mode = FileMode::from_metadata(&metadata);
         Ok(Self { file: Arc::new(file), length: metadata.len(), mode })
-    }
-
-    pub(super) fn file_handle(&self) -> &File {
-        &self.file
-    }
-
-    pub(super) const fn file_length(&self) -> u64 {
-        self.length
-    }
-
-    pub(super) const fn file_mode(&self) -> FileMode {
-        self.mode
     }
 }
 

@@ -96,7 +96,7 @@ impl OpenTable {
     pub fn source_path(&self) -> &Path {
         match self {
             Self::Files(table) => &table.path,
-            Self::Rollup(rollup) => rollup.root_path(),
+            Self::Rollup(rollup) => &rollup.path,
         }
     }
 
@@ -110,7 +110,7 @@ impl OpenTable {
 
     /// The digest of the file, see [`super::digest`]; a table of any other number of files has none
     /// of its own.
-    pub fn file_digest(&self) -> &str {
+    pub(crate) fn file_digest(&self) -> &str {
         match self {
             Self::Files(FileList { files, .. }) if files.len() == 1 => files[0].file_digest(),
             _ => "",
@@ -151,7 +151,7 @@ impl OpenTable {
     pub fn metadata_pairs(&self) -> &BTreeMap<String, String> {
         match self {
             Self::Files(table) => &table.pairs,
-            Self::Rollup(rollup) => rollup.metadata_pairs(),
+            Self::Rollup(rollup) => &rollup.pairs,
         }
     }
 

@@ -24,7 +24,7 @@ use crate::{confine, heap, priority};
 /// recorder. `-p host` on 4 busy CPUs produces 5 MB of rows a second, so a disk may stall for 4 s
 /// before the ring has to hold the records. 1.5 million switches a second produce 70 MB of `slices`
 /// a second; these are refused after a quarter of a second.
-pub const WAITING_BYTES: usize = 20 << 20;
+pub(crate) const WAITING_BYTES: usize = 20 << 20;
 
 #[derive(Debug)]
 enum WriterCommand {
@@ -145,10 +145,7 @@ impl WriterHandle {
             .name("tables".to_owned())
             .spawn({
                 let sealed = Arc::clone(&sealed);
-                move || match tap {
-                    None => run_writer(writer, &received, &sealed),
-                    Some(tap) => run_tapped(writer, &received, &sealed, &tap),
-                }
+                move || run_writer(writer, &received, &sealed, tap.as_ref())
             })
             .context("cannot start the thread that writes the tables")?;
         Ok(WriterHandle { commands: Some(commands), thread: Some(thread), wanted, sealed })
@@ -234,70 +231,58 @@ impl Drop for WriterHandle {
     }
 }
 
-/// Like [`run_writer`], but also sends what is written to the tap, even if the files fail.
-fn run_tapped(
+/// Executes commands until the recording is finished. With a tap, also sends what is written
+/// there, even if the files fail.
+fn run_writer(
     writer: Writer,
     commands: &Receiver<WriterCommand>,
     sealed: &AtomicU64,
-    tap: &PartTap,
+    tap: Option<&PartTap>,
 ) -> Result<RecordingSize> {
     priority::raise_priority();
     confine::restrict_thread(&writer.access_needs());
     let mut writer = Some(writer);
     let mut attempt = |operation: &mut dyn FnMut(&mut Writer) -> Result<()>| {
-        let Some(files) = &mut writer else { return };
+        let Some(files) = &mut writer else { return Ok(()) };
         match operation(files) {
             Ok(()) => sealed.store(files.sealed_bytes(), Ordering::Relaxed),
+            Err(error) if tap.is_none() => return Err(error),
             Err(error) => {
                 log::warn!("the recording goes on without the files of this part: {error:#}");
                 writer = None;
             }
         }
+        Ok(())
     };
     while let Some(command) = commands.next() {
         match command {
             WriterCommand::Write(def, batch) => {
-                attempt(&mut |files| files.write(def, &batch));
-                if tap.wants_table(def) {
+                attempt(&mut |files| files.write(def, &batch))?;
+                if let Some(tap) = tap.filter(|tap| tap.wants_table(def)) {
                     tap.send_tapped(Tapped::Rows(tap.part_number, def, batch))?;
                 }
             }
             WriterCommand::Metadata(metadata) => {
-                attempt(&mut |files| files.set_metadata(&metadata));
-                tap.send_tapped(Tapped::Metadata(tap.part_number, metadata))?;
+                attempt(&mut |files| files.set_metadata(&metadata))?;
+                if let Some(tap) = tap {
+                    tap.send_tapped(Tapped::Metadata(tap.part_number, metadata))?;
+                }
             }
-            WriterCommand::Seal => attempt(&mut Writer::seal_rows),
+            WriterCommand::Seal => attempt(&mut Writer::seal_rows)?,
             WriterCommand::Finish(metadata) => {
                 let finished = writer.map(|files| files.finish(&metadata));
+                let Some(tap) = tap else {
+                    return finished.unwrap_or_else(|| Ok(RecordingSize::default()));
+                };
+                let is_broken = !matches!(finished, Some(Ok(_)));
                 tap.send_tapped(Tapped::Metadata(tap.part_number, metadata))?;
-                tap.send_tapped(Tapped::End(tap.part_number, !matches!(finished, Some(Ok(_)))))?;
-                return Ok(finished
-                    .unwrap_or_else(|| Ok(RecordingSize::default()))
-                    .unwrap_or_else(|error| {
-                        log::warn!("a part is left unfinished: {error:#}");
-                        RecordingSize::default()
-                    }));
+                tap.send_tapped(Tapped::End(tap.part_number, is_broken))?;
+                let size = finished
+                    .transpose()
+                    .inspect_err(|error| log::warn!("a part is left unfinished: {error:#}"));
+                return Ok(size.ok().flatten().unwrap_or_default());
             }
         }
-    }
-    Err(anyhow!("the recording was abandoned before it was finished"))
-}
-
-fn run_writer(
-    mut writer: Writer,
-    commands: &Receiver<WriterCommand>,
-    sealed: &AtomicU64,
-) -> Result<RecordingSize> {
-    priority::raise_priority();
-    confine::restrict_thread(&writer.access_needs());
-    while let Some(command) = commands.next() {
-        match command {
-            WriterCommand::Write(def, batch) => writer.write(def, &batch)?,
-            WriterCommand::Metadata(metadata) => writer.set_metadata(&metadata)?,
-            WriterCommand::Seal => writer.seal_rows()?,
-            WriterCommand::Finish(metadata) => return writer.finish(&metadata),
-        }
-        sealed.store(writer.sealed_bytes(), Ordering::Relaxed);
     }
     Err(anyhow!("the recording was abandoned before it was finished"))
 }

@@ -33,7 +33,7 @@ impl Stamp {
 /// # Errors
 ///
 /// The journal cannot be read.
-pub fn read_journal(root: &Path) -> io::Result<BTreeMap<String, Stamp>> {
+pub(crate) fn read_journal(root: &Path) -> io::Result<BTreeMap<String, Stamp>> {
     match bounds::read_bytes(&root.join(JOURNAL), bounds::JOURNAL) {
         Ok(bytes) => Ok(parse_journal(&String::from_utf8_lossy(&bytes))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),

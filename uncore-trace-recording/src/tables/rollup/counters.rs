@@ -1,6 +1,7 @@
 //! The counters of a roll-up: their numbers, and the plan that they would have been of.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use anyhow::Result;
 use arrow::array::{Int16Array, RecordBatch};
@@ -103,31 +104,26 @@ pub(super) fn find_counter_ids(
     let words: Vec<WordColumn<'_>> =
         WORDS.iter().map(|name| columns::word_column(batch, name)).collect::<Result<_>>()?;
     let sockets: &Int16Array = columns::typed_column(batch, "socket")?;
-    let mut known: HashMap<(Option<i16>, [i32; 7]), i32> = HashMap::new();
+    let mut known = HashMap::new();
     let mut ids = Vec::with_capacity(batch.num_rows());
     let mut previous = None;
     for row in 0..batch.num_rows() {
         let socket = nullable_value(sockets, row);
-        let mut keys = [-1; 7];
-        keys.iter_mut().zip(&words).for_each(|(key, words)| *key = words.dictionary_key(row));
+        let word_keys = std::array::from_fn(|index| words[index].dictionary_key(row));
+        let key: (Option<i16>, [i32; 7]) = (socket, word_keys);
         // Rows are sorted: most are of the counter of the row before.
         let id = match previous {
-            Some((quick, id)) if quick == (socket, keys) => id,
-            _ => {
-                if let Some(id) = known.get(&(socket, keys)) {
-                    *id
-                } else {
-                    let mut texts: [Option<String>; 7] = Default::default();
-                    for (text, words) in texts.iter_mut().zip(&words) {
-                        *text = words.get(row).map(str::to_owned);
-                    }
-                    let id = find_id(CounterIdentity { origin, socket, words: texts })?;
-                    known.insert((socket, keys), id);
-                    id
+            Some((previous_key, id)) if previous_key == key => id,
+            _ => match known.entry(key) {
+                Entry::Occupied(entry) => *entry.get(),
+                Entry::Vacant(entry) => {
+                    let text = |index: usize| words[index].get(row).map(str::to_owned);
+                    let words = std::array::from_fn(text);
+                    *entry.insert(find_id(CounterIdentity { origin, socket, words })?)
                 }
-            }
+            },
         };
-        previous = Some(((socket, keys), id));
+        previous = Some((key, id));
         ids.push(id);
     }
     Ok(ids)

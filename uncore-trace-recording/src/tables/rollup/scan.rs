@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use arrow::array::{
-    Array as _, ArrayRef, BooleanArray, DictionaryArray, Float32Array, Float64Array, Int32Array,
-    Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, new_null_array,
+    Array as _, ArrayRef, AsArray as _, BooleanArray, DictionaryArray, Int32Array, Int64Array,
+    PrimitiveArray, RecordBatch, StringArray, TimestampMicrosecondArray, new_null_array,
 };
 use arrow::compute::{filter_record_batch, interleave};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Field, Float32Type, Float64Type, Int64Type, Schema, SchemaRef,
+};
 
 use super::counters::{CounterIdentity, WORDS, find_counter_ids};
 use super::{HourFile, MORE, RollupReader, TIME};
@@ -81,9 +83,26 @@ struct ScanTurn {
     merged: HashMap<(i64, i32), MergedWindow>,
 }
 
-/// A row that was read: end of its window, counter (0 where none is asked for), file, batch and
-/// place there.
-type RowRef = (i64, i32, u32, u32, u32);
+/// A row that was read. Rows are ordered by window, then by counter and set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct RowRef {
+    /// End of its window.
+    end_ns: i64,
+    /// Its counter; 0 where none is asked for.
+    counter: i32,
+    /// Its file.
+    set: u32,
+    /// Its batch, and its row there.
+    chunk: u32,
+    row: u32,
+}
+
+impl RowRef {
+    /// The window of its counter.
+    const fn window_key(&self) -> (i64, i32) {
+        (self.end_ns, self.counter)
+    }
+}
 
 /// What is the same in all rows of a window.
 #[derive(Debug, Clone, Copy, Default)]
@@ -141,43 +160,30 @@ impl RollupScan {
                 || asked(name)
                 || has_counters && of_counter.clone().any(|column| column == name)
         };
-        let read = rollup::TABLE.encodings.iter().map(|(name, _)| *name).filter(is_read).collect();
+        let stored_names = rollup::TABLE.encodings.iter().map(|(name, _)| *name);
+        let read_columns = stored_names.filter(is_read).collect();
         let full_schema = scan_schema();
         let fields = full_schema.fields().iter().filter(|field| asked(field.name()));
         let schema = Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()));
-        let wanted = wanted.unwrap_or(i64::MIN..=i64::MAX);
+        let wanted_ends = wanted.unwrap_or(i64::MIN..=i64::MAX);
         let mut groups = Vec::new();
         for (file_index, hour_file) in rollup.hour_files.iter().enumerate() {
             for (number, rows) in hour_file.table.group_rows().into_iter().enumerate() {
                 let Some((begin, end)) = hour_file.table.group_bounds(number, TIME) else {
                     continue;
                 };
-                let begin = begin.saturating_add(hour_file.shift_ns);
-                let end = end.saturating_add(hour_file.shift_ns);
-                if begin <= *wanted.end() && *wanted.start() <= end {
-                    groups.push(ScanGroup {
-                        file_index,
-                        number,
-                        begin_ns: begin,
-                        end_ns: end,
-                        rows: rows as f64,
-                    });
+                let begin_ns = begin.saturating_add(hour_file.shift_ns);
+                let end_ns = end.saturating_add(hour_file.shift_ns);
+                if begin_ns <= *wanted_ends.end() && *wanted_ends.start() <= end_ns {
+                    let rows = rows as f64;
+                    groups.push(ScanGroup { file_index, number, begin_ns, end_ns, rows });
                 }
             }
         }
         let first_begin_ns = groups.iter().map(|group| group.begin_ns).min();
-        let next_turn_ns = first_begin_ns.map(|begin_ns| begin_ns.max(*wanted.start()));
+        let next_turn_ns = first_begin_ns.map(|begin_ns| begin_ns.max(*wanted_ends.start()));
         let (rollup, turn) = (Arc::clone(rollup), ScanTurn::default());
-        Self {
-            rollup,
-            schema,
-            read_columns: read,
-            has_counters,
-            groups,
-            wanted_ends: wanted,
-            next_turn_ns,
-            turn,
-        }
+        Self { rollup, schema, read_columns, has_counters, groups, wanted_ends, next_turn_ns, turn }
     }
 
     /// The end of the turn that begins at `from`: as long as its rows are not too many, but a
@@ -215,11 +221,8 @@ impl RollupScan {
         let rollup = Arc::clone(&self.rollup);
         // What is the same in a window, of each batch.
         let mut windows = Vec::new();
-        for group in self
-            .groups
-            .iter()
-            .filter(|candidate| candidate.begin_ns <= until && from <= candidate.end_ns)
-        {
+        let is_in_turn = |group: &&ScanGroup| group.begin_ns <= until && from <= group.end_ns;
+        for group in self.groups.iter().filter(is_in_turn) {
             let hour_file = &rollup.hour_files[group.file_index];
             for batch in hour_file.table.scan_group(&self.read_columns, group.number)? {
                 let batch = self.select_turn(&batch?, hour_file, (from, until))?;
@@ -234,7 +237,10 @@ impl RollupScan {
                 };
                 let (set, chunk) = (hour_file.set as u32, turn.chunks.len() as u32);
                 let of_batch = ends.values().iter().zip(&counters).enumerate();
-                rows.extend(of_batch.map(|(row, (end, id))| (*end, *id, set, chunk, row as u32)));
+                rows.extend(of_batch.map(|(row, (&end_ns, &counter))| {
+                    let row = row as u32;
+                    RowRef { end_ns, counter, set, chunk, row }
+                }));
                 turn.chunks.push(self.read_chunk(&batch, hour_file, counters, &mut turn.words)?);
                 if self.has_counters {
                     windows.push(batch.project(&window_columns(&batch)?)?);
@@ -332,7 +338,7 @@ impl RollupScan {
         let count = self.turn.rows.len().min(BATCH_ROWS);
         let rows: Vec<RowRef> = self.turn.rows.drain(..count).collect();
         let row_indices: Vec<(usize, usize)> =
-            rows.iter().map(|row| (row.3 as usize, row.4 as usize)).collect();
+            rows.iter().map(|row| (row.chunk as usize, row.row as usize)).collect();
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
         for (column, field) in self.schema.fields().iter().enumerate() {
             let chunk_arrays: Vec<_> =
@@ -340,8 +346,8 @@ impl RollupScan {
             let array = interleave(&chunk_arrays, &row_indices)?;
             let array = match self.turn.dictionaries.get(column) {
                 Some(Some(words)) => {
-                    let keys = array.as_any().downcast_ref::<Int32Array>().cloned();
-                    let keys = keys.context("words without keys")?;
+                    let keys: Option<&Int32Array> = array.as_primitive_opt();
+                    let keys = keys.context("words without keys")?.clone();
                     Arc::new(DictionaryArray::try_new(keys, Arc::clone(words) as ArrayRef)?)
                 }
                 _ => self.replace_merged(field.name(), array, &rows),
@@ -357,28 +363,25 @@ impl RollupScan {
         if merged.is_empty() || !WINDOW.contains(&name) {
             return array;
         }
-        let merged_window = |row: &RowRef| merged.get(&(row.0, row.1));
-        let any = array.as_any();
-        if let Some(known) = any.downcast_ref::<Int64Array>() {
-            let known = known.iter().zip(rows).map(|(stored, row)| {
-                merged_window(row).map_or(stored, |window| Some(window.known_ns))
-            });
-            Arc::new(known.collect::<Int64Array>())
-        } else if let Some(totals) = any.downcast_ref::<Float64Array>() {
-            let totals = totals
-                .iter()
-                .zip(rows)
-                .map(|(stored, row)| merged_window(row).map_or(stored, |window| window.total));
-            Arc::new(totals.collect::<Float64Array>())
-        } else if let Some(running) = any.downcast_ref::<Float32Array>() {
-            let running = running.iter().zip(rows).map(|(stored, row)| {
-                merged_window(row).map_or(stored, |window| Some(window.running))
-            });
-            Arc::new(running.collect::<Float32Array>())
-        } else {
-            array
+        let windows: Vec<_> = rows.iter().map(|row| merged.get(&row.window_key())).collect();
+        match name {
+            "known_ns" => replace_values::<Int64Type>(array, &windows, |sum| Some(sum.known_ns)),
+            "total" => replace_values::<Float64Type>(array, &windows, |sum| sum.total),
+            _ => replace_values::<Float32Type>(array, &windows, |sum| Some(sum.running)),
         }
     }
+}
+
+/// Replaces the values of rows whose window is merged.
+fn replace_values<T: ArrowPrimitiveType>(
+    array: ArrayRef,
+    windows: &[Option<&MergedWindow>],
+    value: impl Fn(&MergedWindow) -> Option<T::Native>,
+) -> ArrayRef {
+    let Some(stored) = array.as_primitive_opt::<T>() else { return array };
+    let values = stored.iter().zip(windows);
+    let values = values.map(|(stored, window)| window.map_or(stored, &value));
+    Arc::new(values.collect::<PrimitiveArray<T>>())
 }
 
 /// The indices in a batch of the columns that [`merge_windows`] needs.
@@ -393,21 +396,20 @@ fn merge_windows(
     batches: &[RecordBatch],
     merged: &mut HashMap<(i64, i32), MergedWindow>,
 ) -> Result<()> {
-    let mut dropped: Vec<(i64, i32, u32)> = Vec::new();
-    for window in
-        rows.chunk_by(|row_ref, following| (row_ref.0, row_ref.1) == (following.0, following.1))
-    {
-        let sets = || window.chunk_by(|row_ref, following| row_ref.2 == following.2);
+    let mut dropped: Vec<((i64, i32), u32)> = Vec::new();
+    for window in rows.chunk_by(|row, following| row.window_key() == following.window_key()) {
+        let (key, sets) =
+            (window[0].window_key(), || window.chunk_by(|row, following| row.set == following.set));
         if sets().nth(1).is_none() {
             continue;
         }
         let (mut sum, mut ran, mut length_ns) = (MergedWindow::default(), 0.0, 0);
         for set_row in sets().filter_map(|set| set.first()) {
-            let batch = batches.get(set_row.3 as usize).context("a row without its batch")?;
-            let row = set_row.4 as usize;
+            let batch = batches.get(set_row.chunk as usize).context("a row without its batch")?;
+            let row = set_row.row as usize;
             length_ns = columns::i64_column(batch, "window_ns")?.value(row);
             let Some(total) = nullable_value(columns::f64_column(batch, "total")?, row) else {
-                dropped.push((set_row.0, set_row.1, set_row.2));
+                dropped.push((key, set_row.set));
                 continue;
             };
             let known_ns = columns::i64_column(batch, "known_ns")?.value(row);
@@ -416,16 +418,16 @@ fn merge_windows(
             ran += f64::from(columns::f32_column(batch, "running")?.value(row)) * known_ns as f64;
         }
         if sum.total.is_none() {
-            dropped.retain(|entry| (entry.0, entry.1) != (window[0].0, window[0].1));
+            dropped.retain(|(window_key, _)| *window_key != key);
             continue;
         }
         sum.running = if sum.known_ns > 0 { (ran / sum.known_ns as f64) as f32 } else { 0.0 };
         sum.known_ns = sum.known_ns.min(length_ns);
-        merged.insert((window[0].0, window[0].1), sum);
+        merged.insert(key, sum);
     }
     if !dropped.is_empty() {
         let dropped: HashSet<_> = dropped.into_iter().collect();
-        rows.retain(|row| !dropped.contains(&(row.0, row.1, row.2)));
+        rows.retain(|row| !dropped.contains(&(row.window_key(), row.set)));
     }
     Ok(())
 }
