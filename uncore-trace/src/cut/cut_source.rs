@@ -2,16 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 
-use super::positive_number;
 use super::rows::CutTicks;
 use crate::clock::{Snapshot, TimeSpan};
 use crate::schema::columns::word_column;
 use crate::schema::loss::{self, Cause};
 use crate::schema::sums::SecondGrid;
-use crate::schema::{columns, fabric, metadata, runtime};
-use crate::tables::manifest::Manifest;
+use crate::schema::{columns, fabric, metadata};
 use crate::tables::reader::Recording;
 
 /// Metadata that must be equal in all parts of one recording.
@@ -46,44 +44,24 @@ impl PartToCut {
     /// It has no raw tables, is empty or is damaged.
     pub(super) fn open_part(recording: &Recording) -> Result<Self> {
         let shown = recording.recording_path().display();
-        ensure!(
-            recording.is_dataset(),
-            "{shown} is a single file without raw tables: record into a directory, e.g. -o run/"
-        );
-        let wrong = Manifest::read_dataset(recording)?.map(|list| list.find_problems(recording));
-        if let Some(wrong) = wrong.as_deref().and_then(<[String]>::first) {
-            bail!(
-                "{shown} has changed since it was recorded: {wrong}; restore the original table, \
-                 or record again"
-            );
-        }
+        recording.require_dataset()?;
+        recording.require_own_tables()?;
         let timeline = recording.open_table(&fabric::TABLE)?;
         let pairs = timeline.metadata_pairs().clone();
         let clocks = pairs.get(metadata::CLOCKS).and_then(|text| serde_json::from_str(text).ok());
-        let (tick_ns, window_ns) = (
-            positive_number(&pairs, metadata::TICK_NS)?,
-            positive_number(&pairs, metadata::INTERVAL_NS)?,
-        );
+        let tick_ns = metadata::number(&pairs, metadata::TICK_NS, 1)?;
+        let window_ns = metadata::number(&pairs, metadata::INTERVAL_NS, 1)?;
         let stop = pairs.get(metadata::STOP_TICK).and_then(|text| text.parse::<i64>().ok());
         let end = stop
             .map(|tick| tick.saturating_mul(tick_ns))
             .or_else(|| timeline.column_bounds("mono_ns").map(|(_, last_end_ns)| last_end_ns));
-        let begin = begin_of_first_tick(recording)?;
-        let (Some(begin), Some(end)) = (begin, end) else {
+        let (Some(begin_ns), Some(end_ns)) = (recording.first_tick_ns()?, end) else {
             bail!("{shown} has no rows");
         };
         let recording = recording.clone();
         let clocks = clocks.with_context(|| format!("{shown} has no clocks in its metadata"))?;
-        Ok(Self {
-            recording,
-            pairs,
-            clocks,
-            begin_ns: begin,
-            end_ns: end,
-            tick_ns,
-            window_ns,
-            is_whole: stop.is_some(),
-        })
+        let is_whole = stop.is_some();
+        Ok(Self { recording, pairs, clocks, begin_ns, end_ns, tick_ns, window_ns, is_whole })
     }
 
     /// Checks that `next_part` begins where this part ends, and has the same counters.
@@ -200,15 +178,4 @@ impl PartToCut {
         }
         Ok(ends_ns)
     }
-}
-
-/// Begin of the first tick, ns.
-fn begin_of_first_tick(recording: &Recording) -> Result<Option<i64>> {
-    let mut scan = recording.open_table(&runtime::TABLE)?.scan_columns(&["mono_ns", "tick_ns"])?;
-    let Some(batch) = scan.next().transpose()?.filter(|batch| batch.num_rows() > 0) else {
-        return Ok(None);
-    };
-    let (end, length) =
-        (columns::i64_column(&batch, "mono_ns")?, columns::i64_column(&batch, "tick_ns")?);
-    Ok(Some(end.value(0).saturating_sub(length.value(0))))
 }

@@ -14,17 +14,17 @@ mod marks;
 mod rows;
 mod states;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use arrow::array::RecordBatch;
 use serde::Serialize;
 
 use self::cpu_times::CopiedCpuTimes;
 use self::cut_source::PartToCut;
-use self::rows::{ReadingsCopier, SpanColumns, copy_between, copy_during, copy_ended};
-use self::states::HeldStates;
+use self::rows::{ReadingsCopier, RowCopier};
+use self::states::{HeldColumns, HeldStates};
 use crate::clock::{Snapshot, TimeSpan};
 use crate::schema::canary::{self, CanarySummary};
 use crate::schema::loss::Losses;
@@ -135,46 +135,35 @@ fn copy_parts(
         for (part_number, source_part) in source_parts.iter().enumerate() {
             let Some(table) = source_part.recording.find_table(def)? else { continue };
             let span = source_part.overlap(whole_span);
-            let mut write = |batch| writer.write(def, &batch);
+            let mut write = |batch: RecordBatch| {
+                cpu_times.add_rows(def, &batch)?;
+                if let Some(moved) = moved.as_mut().filter(|_| def.name == canary::TABLE.name) {
+                    moved.add_rows(&batch)?;
+                }
+                writer.write(def, &batch)
+            };
+            let mut copier = RowCopier { table: &table, columns: &columns, write: &mut write };
             match def.when {
-                RowTime::Ends(time) => copy_ended(&table, &columns, time, span, &mut |batch| {
-                    cpu_times.add_rows(def, &batch)?;
-                    write(batch)
-                })?,
+                RowTime::Ends(time) => copier.copy_ended(time, span)?,
                 RowTime::Second(time) => {
-                    let seconds = source_part.seconds_within(whole_span);
-                    copy_ended(&table, &columns, time, seconds, &mut write)?;
+                    copier.copy_ended(time, source_part.seconds_within(whole_span))?;
                 }
                 RowTime::Tick(tick) => {
                     let ticks = source_part.ticks_within(whole_span);
-                    readings.copy_ticks(&table, &columns, tick, &ticks, &mut write)?;
+                    readings.copy_ticks(&mut copier, tick, &ticks)?;
                 }
-                RowTime::Between(begin, end) => {
-                    let names = SpanColumns { begin, end };
-                    copy_between(&table, &columns, names, span, &mut |batch| {
-                        if let Some(moved) =
-                            moved.as_mut().filter(|_| def.name == canary::TABLE.name)
-                        {
-                            moved.add_rows(&batch)?;
-                        }
-                        write(batch)
-                    })?;
-                }
-                RowTime::During(begin, end) => {
-                    let names = SpanColumns { begin, end };
-                    copy_during(&table, &columns, names, span, &mut write)?;
-                }
-                RowTime::Holds { since, key, last_row: last } => {
+                RowTime::Between(begin, end) => copier.copy_between(begin, end, span)?,
+                RowTime::During(begin, end) => copier.copy_during(begin, end, span)?,
+                RowTime::Holds { since, key, last_row } => {
                     // Only the first part can begin before the span; the states of later parts
                     // are compared with those that were already written.
                     let is_first = part_number == 0;
                     let begin_ns = if is_first { whole_span.begin_ns } else { i64::MIN };
+                    let held_columns = HeldColumns { since, key, last_row };
                     held_states.copy_table(
-                        &table,
-                        &columns,
-                        (since, key, last),
+                        &mut copier,
+                        held_columns,
                         TimeSpan { begin_ns, ..span },
-                        &mut write,
                     )?;
                 }
                 RowTime::Own => {}
@@ -243,11 +232,4 @@ fn cut_clocks(source_parts: &[PartToCut], span: TimeSpan<i64>) -> Result<Vec<Sna
 
 fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
     serde_json::to_string(value).context("cannot write the recording's metadata as JSON")
-}
-
-/// The positive number under a key of the metadata that all recordings have.
-fn positive_number(pairs: &BTreeMap<String, String>, key: &str) -> Result<i64> {
-    let text = pairs.get(key).with_context(|| format!("the metadata has no {key}"))?;
-    let number = text.parse().ok().filter(|number| *number > 0);
-    number.with_context(|| format!("the metadata has no number for {key}"))
 }

@@ -11,9 +11,6 @@ use crate::schema::columns::{i32_column, i64_column, nullable_value, word_column
 use crate::schema::readings;
 use crate::tables::reader::{OpenTable, TableScan};
 
-/// Receives the selected rows.
-pub(super) type WriteRows<'a> = dyn FnMut(RecordBatch) -> Result<()> + 'a;
-
 /// Identifies a reading: counter, CPU, time, and whether the timer caused it.
 type ReadingKey = (i32, i32, i64, bool);
 
@@ -30,13 +27,81 @@ pub(super) struct CutTicks {
     pub is_cut_at_end: bool,
 }
 
-/// Names of the columns with the begin and the end of what a row is about.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SpanColumns {
-    /// The begin.
-    pub begin: &'static str,
-    /// The end.
-    pub end: &'static str,
+/// Copies rows of one table of a part.
+pub(super) struct RowCopier<'a> {
+    /// The table.
+    pub table: &'a OpenTable,
+    /// Its columns.
+    pub columns: &'a [&'static str],
+    /// Receives the selected rows.
+    pub write: &'a mut dyn FnMut(RecordBatch) -> Result<()>,
+}
+
+impl RowCopier<'_> {
+    /// Copies rows of windows or ticks that end between two times.
+    pub(super) fn copy_ended(&mut self, time: &str, span: TimeSpan<i64>) -> Result<()> {
+        let after_begin = span.begin_ns.saturating_add(1)..=span.end_ns;
+        let scan = self.table.scan_within(self.columns, time, after_begin.clone())?;
+        self.copy_selected(scan, |batch| {
+            let ends = i64_column(batch, time)?.values().iter();
+            Ok(ends.map(|end_ns| after_begin.contains(end_ns)).collect())
+        })
+    }
+
+    /// Copies rows that overlap the time, unchanged. `begin` and `end` are the columns of their
+    /// times.
+    pub(super) fn copy_between(
+        &mut self,
+        begin: &str,
+        end: &str,
+        span: TimeSpan<i64>,
+    ) -> Result<()> {
+        let after_begin = span.begin_ns.saturating_add(1)..=i64::MAX;
+        let scan = self.table.scan_within(self.columns, end, after_begin)?;
+        self.copy_overlapping(scan, begin, end, span)
+    }
+
+    /// As [`Self::copy_between`], if the begin or the end may be null.
+    pub(super) fn copy_during(
+        &mut self,
+        begin: &str,
+        end: &str,
+        span: TimeSpan<i64>,
+    ) -> Result<()> {
+        self.copy_overlapping(self.table.scan_columns(self.columns)?, begin, end, span)
+    }
+
+    /// Copies the rows of a scan that overlap the time. A null is before the recording, and after
+    /// it.
+    fn copy_overlapping(
+        &mut self,
+        scan: TableScan,
+        begin: &str,
+        end: &str,
+        span: TimeSpan<i64>,
+    ) -> Result<()> {
+        self.copy_selected(scan, |batch| {
+            let (begins, ends) = (i64_column(batch, begin)?, i64_column(batch, end)?);
+            let is_within = (0..batch.num_rows()).map(|row| {
+                nullable_value(begins, row).is_none_or(|row_begin| row_begin < span.end_ns)
+                    && nullable_value(ends, row).is_none_or(|row_end| span.begin_ns < row_end)
+            });
+            Ok(is_within.collect())
+        })
+    }
+
+    /// Copies the rows of a scan for which `select` returns `true`, batch by batch.
+    fn copy_selected(
+        &mut self,
+        scan: TableScan,
+        mut select: impl FnMut(&RecordBatch) -> Result<Vec<bool>>,
+    ) -> Result<()> {
+        for batch in scan {
+            let batch = batch?;
+            (self.write)(filter_rows(&batch, &select(&batch)?)?)?;
+        }
+        Ok(())
+    }
 }
 
 /// Copies readings.
@@ -54,22 +119,20 @@ impl ReadingsCopier {
     /// meet both have the readings of that moment, which are copied once.
     pub(super) fn copy_ticks(
         &mut self,
-        table: &OpenTable,
-        columns: &[&str],
+        copier: &mut RowCopier<'_>,
         tick: &str,
         ticks: &CutTicks,
-        write: &mut WriteRows<'_>,
     ) -> Result<()> {
         let previous_readings = std::mem::take(&mut self.last_readings);
         let CutTicks { begin_tick, end_tick, is_cut_at_begin, is_cut_at_end } = *ticks;
         let last_tick = if is_cut_at_end { end_tick } else { i64::MAX };
         let first_tick = if is_cut_at_begin { begin_tick } else { i64::MIN };
         let mut started = HashSet::new();
-        for batch in table.scan_within(columns, tick, first_tick..=last_tick)? {
-            let batch = batch?;
-            let (ticks, times) = (i64_column(&batch, tick)?, i64_column(&batch, "mono_ns")?);
-            let (counters, cpus) = (i32_column(&batch, "counter")?, i32_column(&batch, "cpu")?);
-            let trigger = word_column(&batch, "trigger")?;
+        let scan = copier.table.scan_within(copier.columns, tick, first_tick..=last_tick)?;
+        copier.copy_selected(scan, |batch| {
+            let (ticks, times) = (i64_column(batch, tick)?, i64_column(batch, "mono_ns")?);
+            let (counters, cpus) = (i32_column(batch, "counter")?, i32_column(batch, "cpu")?);
+            let trigger = word_column(batch, "trigger")?;
             let is_wanted = |row: usize| {
                 let tick_number = ticks.value(row);
                 let is_timer = trigger.get(row) == Some(readings::TIMER);
@@ -89,70 +152,9 @@ impl ReadingsCopier {
                     && has_start
                     && !previous_readings.contains(&key)
             };
-            write(filter_rows(&batch, &(0..batch.num_rows()).map(is_wanted).collect::<Vec<_>>())?)?;
-        }
-        Ok(())
+            Ok((0..batch.num_rows()).map(is_wanted).collect())
+        })
     }
-}
-
-/// Copies rows of windows or ticks that end between two times.
-pub(super) fn copy_ended(
-    table: &OpenTable,
-    columns: &[&str],
-    time: &str,
-    span: TimeSpan<i64>,
-    write: &mut WriteRows<'_>,
-) -> Result<()> {
-    let after_begin = span.begin_ns.saturating_add(1)..=span.end_ns;
-    for batch in table.scan_within(columns, time, after_begin.clone())? {
-        let batch = batch?;
-        let ends = i64_column(&batch, time)?;
-        let is_within = ends.values().iter().map(|end_ns| after_begin.contains(end_ns));
-        write(filter_rows(&batch, &is_within.collect::<Vec<bool>>())?)?;
-    }
-    Ok(())
-}
-
-/// Copies rows that overlap the time, unchanged.
-pub(super) fn copy_between(
-    table: &OpenTable,
-    columns: &[&str],
-    names: SpanColumns,
-    span: TimeSpan<i64>,
-    write: &mut WriteRows<'_>,
-) -> Result<()> {
-    let rows = table.scan_within(columns, names.end, span.begin_ns.saturating_add(1)..=i64::MAX)?;
-    copy_overlapping(rows, names, span, write)
-}
-
-/// Copies rows that overlap the time, of which the begin or the end may be null, unchanged.
-pub(super) fn copy_during(
-    table: &OpenTable,
-    columns: &[&str],
-    names: SpanColumns,
-    span: TimeSpan<i64>,
-    write: &mut WriteRows<'_>,
-) -> Result<()> {
-    copy_overlapping(table.scan_columns(columns)?, names, span, write)
-}
-
-/// Copies the rows of a scan that overlap the time. A null is before the recording, and after it.
-fn copy_overlapping(
-    rows: TableScan,
-    names: SpanColumns,
-    span: TimeSpan<i64>,
-    write: &mut WriteRows<'_>,
-) -> Result<()> {
-    for batch in rows {
-        let batch = batch?;
-        let (begins, ends) = (i64_column(&batch, names.begin)?, i64_column(&batch, names.end)?);
-        let is_within = (0..batch.num_rows()).map(|row| {
-            nullable_value(begins, row).is_none_or(|row_begin| row_begin < span.end_ns)
-                && nullable_value(ends, row).is_none_or(|row_end| span.begin_ns < row_end)
-        });
-        write(filter_rows(&batch, &is_within.collect::<Vec<bool>>())?)?;
-    }
-    Ok(())
 }
 
 /// The rows for which `wanted` is true.

@@ -8,18 +8,23 @@ use arrow::array::RecordBatch;
 use arrow::compute::interleave_record_batch;
 use arrow::row::{RowConverter, SortField};
 
-use super::rows::{WriteRows, filter_rows};
+use super::rows::{RowCopier, filter_rows};
 use crate::clock::TimeSpan;
 use crate::schema::columns::{i64_column, word_column};
-use crate::tables::reader::OpenTable;
 
 /// Rows beyond those in use at which the others are freed.
 const SLACK: usize = 1 << 16;
 
-/// Column of the time from which a row holds, columns of the key, and the column and value of a
-/// key's final row.
-pub(super) type HeldColumns =
-    (Option<&'static str>, &'static [&'static str], Option<(&'static str, &'static str)>);
+/// The columns that say which state a row holds, and from when on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeldColumns {
+    /// The time from which a row holds; `None`: always.
+    pub since: Option<&'static str>,
+    /// The key.
+    pub key: &'static [&'static str],
+    /// A column, and its value in the last row of a key.
+    pub last_row: Option<(&'static str, &'static str)>,
+}
 
 /// Current state of each key.
 #[derive(Debug, Default)]
@@ -29,48 +34,40 @@ impl HeldStates {
     /// Copies the rows of a table that hold at any time of the span.
     pub(super) fn copy_table(
         &mut self,
-        table: &OpenTable,
-        columns: &[&str],
+        copier: &mut RowCopier<'_>,
         held_columns: HeldColumns,
         span: TimeSpan<i64>,
-        write: &mut WriteRows<'_>,
     ) -> Result<()> {
-        let (since, ..) = held_columns;
-        if since.is_some() && span.begin_ns > i64::MIN {
+        let RowCopier { table, columns, write } = copier;
+        if held_columns.since.is_some() && span.begin_ns > i64::MIN {
             let mut latest_rows = LatestRows::default();
             for batch in table.scan_columns(columns)? {
                 latest_rows.add_batch(&batch?, held_columns, span.begin_ns)?;
             }
             if let Some(batch) = latest_rows.into_rows()? {
-                self.write_changes(&batch, held_columns, write)?;
+                write(self.select_changes(&batch, held_columns)?)?;
             }
         }
         for batch in table.scan_columns(columns)? {
-            let batch = batch?;
-            let Some(since) = since else {
-                self.write_changes(&batch, held_columns, write)?;
-                continue;
-            };
-            let times = i64_column(&batch, since)?.values();
-            let is_within =
-                times.iter().map(|time_ns| (span.begin_ns..=span.end_ns).contains(time_ns));
-            self.write_changes(
-                &filter_rows(&batch, &is_within.collect::<Vec<bool>>())?,
-                held_columns,
-                write,
-            )?;
+            let mut batch = batch?;
+            if let Some(since) = held_columns.since {
+                let times = i64_column(&batch, since)?.values().iter();
+                let is_within =
+                    times.map(|time_ns| (span.begin_ns..=span.end_ns).contains(time_ns));
+                batch = filter_rows(&batch, &is_within.collect::<Vec<bool>>())?;
+            }
+            write(self.select_changes(&batch, held_columns)?)?;
         }
         Ok(())
     }
 
-    /// Writes the rows that differ from the current state.
-    fn write_changes(
+    /// The rows that differ from the current state, which they change.
+    fn select_changes(
         &mut self,
         batch: &RecordBatch,
         held_columns: HeldColumns,
-        write: &mut WriteRows<'_>,
-    ) -> Result<()> {
-        let (since, key, _) = held_columns;
+    ) -> Result<RecordBatch> {
+        let HeldColumns { since, key, .. } = held_columns;
         let keys = row_bytes(batch, |name| key.contains(&name))?;
         let states = row_bytes(batch, |name| !key.contains(&name) && Some(name) != since)?;
         let changes = keys.into_iter().zip(states).map(|(key, state)| {
@@ -80,8 +77,7 @@ impl HeldStates {
             }
             !is_known
         });
-        let is_change: Vec<bool> = changes.collect();
-        write(filter_rows(batch, &is_change)?)
+        filter_rows(batch, &changes.collect::<Vec<bool>>())
     }
 }
 
@@ -97,12 +93,14 @@ impl LatestRows {
     fn add_batch(
         &mut self,
         batch: &RecordBatch,
-        (since, key, final_row): HeldColumns,
+        held_columns: HeldColumns,
         begin_ns: i64,
     ) -> Result<()> {
-        let Some(since) = since else { return Ok(()) };
+        let HeldColumns { since: Some(since), key, last_row } = held_columns else {
+            return Ok(());
+        };
         let times = i64_column(batch, since)?.values();
-        let final_column = final_row
+        let final_column = last_row
             .map(|(column, value)| Ok::<_, anyhow::Error>((word_column(batch, column)?, value)));
         let final_words = final_column.transpose()?;
         for (row, key) in row_bytes(batch, |name| key.contains(&name))?.into_iter().enumerate() {
@@ -169,6 +167,7 @@ mod tests {
     use crate::schema::row_time::RowTime;
     use crate::schema::tasks::{Builder, Row, TABLE};
     use crate::schema::{SCHEMA_VERSION, metadata};
+    use crate::tables::reader::OpenTable;
     use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
 
     fn row(mono_ns: i64, tid: i32, comm: &'static str, what: &'static str) -> Row<'static> {
@@ -180,7 +179,7 @@ mod tests {
     fn copied(tables: &[Vec<Row<'_>>], begin: i64, end: i64) -> Vec<(i64, i32)> {
         let dir = tempfile::tempdir().unwrap();
         let version = (metadata::SCHEMA_VERSION.to_owned(), SCHEMA_VERSION.to_string());
-        let RowTime::Holds { since, key, last_row: last } = TABLE.when else {
+        let RowTime::Holds { since, key, last_row } = TABLE.when else {
             unreachable!("tasks hold")
         };
         let (mut states, mut copied_rows) = (HeldStates::default(), Vec::new());
@@ -205,7 +204,9 @@ mod tests {
                 copied_rows.extend(times.into_iter().zip(tids));
                 Ok(())
             };
-            states.copy_table(&table, &columns, (since, key, last), span, &mut take).unwrap();
+            let mut copier = RowCopier { table: &table, columns: &columns, write: &mut take };
+            let held_columns = HeldColumns { since, key, last_row };
+            states.copy_table(&mut copier, held_columns, span).unwrap();
         }
         copied_rows
     }
@@ -240,7 +241,7 @@ mod tests {
     fn many_rows_of_few_keys_are_few_in_memory() {
         let mut latest = LatestRows::default();
         let mut builder = Builder::default();
-        let form = (Some("mono_ns"), &["tid"][..], None);
+        let form = HeldColumns { since: Some("mono_ns"), key: &["tid"], last_row: None };
         for time in 0..40 {
             for row in 0..8192 {
                 builder.append(&self::row(time * 8192 + row, (row % 5) as i32, "a", "exec"));

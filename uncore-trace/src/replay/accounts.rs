@@ -12,12 +12,23 @@ use crate::schema::accounts;
 use crate::schema::columns::{self, nullable_value};
 
 /// The table's form.
-pub(super) const FORM: TableForm<Accounted> = (
-    &accounts::TABLE,
-    &["mono_ns", "read_ns", "bdf", "source", "name", "direction", "unit", "pid", "client", "value"],
-    decode_accounts,
-    |accounted| LogEntry::Account(accounted),
-);
+pub(super) const FORM: TableForm<Accounted> = TableForm {
+    table: &accounts::TABLE,
+    columns: &[
+        "mono_ns",
+        "read_ns",
+        "bdf",
+        "source",
+        "name",
+        "direction",
+        "unit",
+        "pid",
+        "client",
+        "value",
+    ],
+    decode: decode_accounts,
+    entry: |accounted| LogEntry::Account(accounted),
+};
 
 fn decode_accounts(batch: &RecordBatch) -> Result<Vec<(u64, Accounted)>> {
     let (end, time) =

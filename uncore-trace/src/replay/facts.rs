@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use anyhow::{Context as _, Result};
 use arrow::array::Int16Array;
 
-use super::{Overrides, metadata_number, recorded_method};
+use super::{Overrides, recorded_method};
 use crate::attribute::{CoreSiblings, Methods, order_counters};
 use crate::clock::Snapshot;
 use crate::discover::cpus::CpuLocation;
@@ -56,7 +56,7 @@ impl RecordedFacts {
         let clocks: Vec<Snapshot> =
             metadata::parse_json(&pairs, metadata::CLOCKS)?.unwrap_or_default();
         let clock = *clocks.first().context("the metadata has no clocks")?;
-        let tick_ns = metadata_number(&pairs, metadata::TICK_NS)?;
+        let tick_ns = metadata::number(&pairs, metadata::TICK_NS, 0)?;
         let method = overrides.method.unwrap_or_else(|| recorded_method(&pairs));
         if let Some(interval_ns) = overrides.interval_ns.filter(|ns| *ns != plan.window_ns) {
             check_times(tick_ns, interval_ns)?;
@@ -64,16 +64,13 @@ impl RecordedFacts {
             pairs.insert(metadata::INTERVAL_NS.to_owned(), interval_ns.to_string());
             pairs.insert(metadata::PLAN.to_owned(), serde_json::to_string(&plan)?);
         }
-        let has_lag = pairs.contains_key(metadata::LAG_NS);
-        let recorded_lag =
-            has_lag.then(|| metadata_number(&pairs, metadata::LAG_NS)).transpose()?;
+        let recorded_lag = optional_number(&pairs, metadata::LAG_NS)?;
         let lag_ns = overrides.lag_ns.or(recorded_lag).unwrap_or(LAG_NS);
         pairs.insert(metadata::LAG_NS.to_owned(), lag_ns.to_string());
         let recorded_share = pairs.get(metadata::MIN_SHARE).map(|text| text.parse());
-        let recorded = recorded_share.transpose().context(
-            "the metadata has a min_share that is not a \
-                                                number",
-        )?;
+        let recorded = recorded_share
+            .transpose()
+            .context("the metadata has a min_share that is not a number")?;
         // Recordings without it have a row for each process.
         let min_share = overrides.min_share.or(recorded).unwrap_or(0.0);
         pairs.insert(metadata::MIN_SHARE.to_owned(), min_share.to_string());
@@ -84,9 +81,7 @@ impl RecordedFacts {
         pairs.insert(metadata::ROWS_PER_S.to_owned(), row_limit.to_string());
         let io = pairs.get(metadata::IO).is_some_and(|io| io == "true");
         pairs.insert(metadata::METHOD.to_owned(), method.name().to_owned());
-        let stop_tick = pairs.contains_key(metadata::STOP_TICK);
-        let stop_tick =
-            stop_tick.then(|| metadata_number(&pairs, metadata::STOP_TICK)).transpose()?;
+        let stop_tick = optional_number(&pairs, metadata::STOP_TICK)?;
         Ok(Self {
             opened: opened_counters(recording, &plan)?,
             plan,
@@ -98,7 +93,7 @@ impl RecordedFacts {
                 min_share,
                 row_limit,
             },
-            start_tick: first_tick(recording)?.unwrap_or(0) / tick_ns,
+            start_tick: recording.first_tick_ns()?.unwrap_or(0) as u64 / tick_ns,
             stop_tick,
             siblings: read_siblings(recording)?,
             clock,
@@ -112,9 +107,8 @@ impl RecordedFacts {
 /// then.
 fn read_siblings(recording: &Recording) -> Result<CoreSiblings> {
     let mut locations = BTreeMap::new();
-    if recording.list_tables().iter().any(|table| table.name == cpus::TABLE.name) {
-        let names = ["cpu", "socket", "node", "core"];
-        for batch in recording.open_table(&cpus::TABLE)?.scan_columns(&names)? {
+    if let Some(table) = recording.find_table(&cpus::TABLE)? {
+        for batch in table.scan_columns(&["cpu", "socket", "node", "core"])? {
             let batch = batch?;
             let cpu = columns::i32_column(&batch, "cpu")?;
             let socket: &Int16Array = columns::typed_column(&batch, "socket")?;
@@ -134,15 +128,9 @@ fn read_siblings(recording: &Recording) -> Result<CoreSiblings> {
     Ok(CoreSiblings::from_locations(&locations))
 }
 
-/// Begin of the first tick, ns.
-fn first_tick(recording: &Recording) -> Result<Option<u64>> {
-    let mut scan = recording.open_table(&runtime::TABLE)?.scan_columns(&["mono_ns", "tick_ns"])?;
-    let Some(batch) = scan.next().transpose()?.filter(|batch| batch.num_rows() > 0) else {
-        return Ok(None);
-    };
-    let (end, len) =
-        (columns::i64_column(&batch, "mono_ns")?, columns::i64_column(&batch, "tick_ns")?);
-    Ok(Some(end.value(0).saturating_sub(len.value(0)) as u64))
+/// A number that older or unfinished recordings lack.
+fn optional_number(pairs: &BTreeMap<String, String>, key: &str) -> Result<Option<u64>> {
+    pairs.contains_key(key).then(|| metadata::number(pairs, key, 0)).transpose()
 }
 
 /// The counters that were opened, in the order of their rows.

@@ -9,12 +9,12 @@ use crate::entries::{DeviceHold, LogEntry};
 use crate::schema::{columns, held};
 
 /// The table's form.
-pub(super) const FORM: TableForm<DeviceHold> = (
-    &held::TABLE,
-    &["mono_ns", "bdf", "owner", "pid", "comm", "cgroup_id", "ns"],
-    decode_held,
-    |held| LogEntry::Held(held),
-);
+pub(super) const FORM: TableForm<DeviceHold> = TableForm {
+    table: &held::TABLE,
+    columns: &["mono_ns", "bdf", "owner", "pid", "comm", "cgroup_id", "ns"],
+    decode: decode_held,
+    entry: |held| LogEntry::Held(held),
+};
 
 fn decode_held(batch: &RecordBatch) -> Result<Vec<(u64, DeviceHold)>> {
     let (end, ns) = (columns::i64_column(batch, "mono_ns")?, columns::bits_column(batch, "ns")?);

@@ -22,9 +22,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail};
 
-use self::cgroups::StoredCgroups;
 use self::facts::RecordedFacts;
-use self::io::StoredIo;
 use self::readings::StoredReadings;
 use self::rows::StoredEntries;
 use self::time::StoredTimes;
@@ -33,7 +31,6 @@ use crate::choice::MethodChoice;
 use crate::entries::{LogConsumer as _, LogEntry};
 use crate::schema::row_limit::RowLimit;
 use crate::schema::{Builders, fabric, metadata};
-use crate::tables::manifest::Manifest;
 use crate::tables::output_path;
 use crate::tables::reader::Recording;
 use crate::tables::writer::{CreateOptions, RecordingSize, RecordingTarget, Writer};
@@ -70,24 +67,12 @@ pub fn attribute(
     target: RecordingTarget,
     create: CreateOptions,
 ) -> Result<RecordingSize> {
-    if !recording.is_dataset() {
-        bail!(
-            "{} is a single file without raw tables: record into a directory, e.g. -o run/",
-            recording.recording_path().display()
-        );
-    }
+    recording.require_dataset()?;
     if let RecordingTarget::File(output) = &target {
         output_path::require_only_fabric(recording.recording_path(), output)?;
     }
-    // The manifest finds a table of another recording, whose own digests are correct.
-    let wrong_tables = Manifest::read_dataset(recording)?.map(|list| list.find_problems(recording));
-    if let Some(wrong) = wrong_tables.as_deref().and_then(<[String]>::first) {
-        bail!(
-            "{} has changed since it was recorded: {wrong}; restore the original table, or record \
-             again",
-            recording.recording_path().display()
-        );
-    }
+    // This finds a table of another recording, whose own digests are correct.
+    recording.require_own_tables()?;
     // A table made from damaged ones could not be told from a good one.
     for def in recording.list_tables().into_iter().filter(|def| def.name != fabric::TABLE.name) {
         recording.open_table(def)?.require_sound()?;
@@ -132,11 +117,11 @@ fn replay_entries(
 ) -> Result<(Vec<String>, u64)> {
     let mut readings = StoredReadings::open_table(recording)?;
     let mut times = StoredTimes::open_tables(recording)?;
-    let mut io = StoredIo::open_table(recording)?;
-    let mut held = StoredEntries::open_table(recording, held::FORM)?;
-    let mut monitors = StoredEntries::open_table(recording, monitors::FORM)?;
-    let mut accounts = StoredEntries::open_table(recording, accounts::FORM)?;
-    let mut cgroups = StoredCgroups::open_table(recording)?;
+    let mut io = StoredEntries::open_if_there(recording, io::FORM)?;
+    let mut held = StoredEntries::open_if_there(recording, held::FORM)?;
+    let mut monitors = StoredEntries::open_if_there(recording, monitors::FORM)?;
+    let mut accounts = StoredEntries::open_if_there(recording, accounts::FORM)?;
+    let mut cgroups = StoredEntries::open_table(recording, cgroups::FORM)?;
     let mut log = ReplayLog {
         attributor: Attributor::new(&RecordingFacts {
             plan: &facts.plan,
@@ -182,12 +167,6 @@ fn replay_entries(
     }
     writer.write(&fabric::TABLE, &log.tables.fabric.finish())?;
     Ok((log.attributor.misfits(), log.attributor.limited_windows()))
-}
-
-/// A number in the metadata.
-fn metadata_number(pairs: &BTreeMap<String, String>, key: &str) -> Result<u64> {
-    let text = pairs.get(key).with_context(|| format!("the metadata has no {key}"))?;
-    text.parse().ok().with_context(|| format!("the metadata has no number for {key}"))
 }
 
 /// The method of the recording; `residency` if the metadata have none.

@@ -10,10 +10,12 @@ use crate::entries::{LogEntry, Monitored};
 use crate::schema::{columns, monitors};
 
 /// The table's form.
-pub(super) const FORM: TableForm<Monitored> =
-    (&monitors::TABLE, &["mono_ns", "cgroup", "socket", "bytes"], decode_monitored, |monitored| {
-        LogEntry::Monitored(monitored)
-    });
+pub(super) const FORM: TableForm<Monitored> = TableForm {
+    table: &monitors::TABLE,
+    columns: &["mono_ns", "cgroup", "socket", "bytes"],
+    decode: decode_monitored,
+    entry: |monitored| LogEntry::Monitored(monitored),
+};
 
 fn decode_monitored(batch: &RecordBatch) -> Result<Vec<(u64, Monitored)>> {
     let (end, cgroup) =

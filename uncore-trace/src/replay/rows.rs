@@ -50,24 +50,30 @@ pub(super) struct StoredEntries<T> {
     entry: fn(&T) -> LogEntry<'_>,
 }
 
-/// What makes entries of the rows of a table: the table, its columns, how a batch is decoded, and
-/// the entry of a row.
-pub(super) type TableForm<T> = (
-    &'static TableDef,
-    &'static [&'static str],
-    fn(&RecordBatch) -> Result<Vec<(u64, T)>>,
-    fn(&T) -> LogEntry<'_>,
-);
+/// What makes entries of the rows of a table.
+pub(super) struct TableForm<T> {
+    /// The table.
+    pub table: &'static TableDef,
+    /// The columns that are read.
+    pub columns: &'static [&'static str],
+    /// Decodes a batch: the rows, each with the end of its tick.
+    pub decode: fn(&RecordBatch) -> Result<Vec<(u64, T)>>,
+    /// The entry of a row.
+    pub entry: fn(&T) -> LogEntry<'_>,
+}
 
 impl<T> StoredEntries<T> {
-    /// Opens the table.
-    pub(super) fn open_table(
-        recording: &Recording,
-        (table, columns, decode, entry): TableForm<T>,
-    ) -> Result<Self> {
-        let table = recording.find_table(table)?;
-        let scan = table.map(|table| table.scan_columns(columns)).transpose()?;
-        Ok(Self { rows: scan.map(|scan| TableRows::new(scan, decode)), entry })
+    /// Opens a table that older recordings may lack.
+    pub(super) fn open_if_there(recording: &Recording, form: TableForm<T>) -> Result<Self> {
+        let scan = recording.find_table(form.table)?.map(|table| table.scan_columns(form.columns));
+        let rows = scan.transpose()?.map(|scan| TableRows::new(scan, form.decode));
+        Ok(Self { rows, entry: form.entry })
+    }
+
+    /// Opens a table that every recording has.
+    pub(super) fn open_table(recording: &Recording, form: TableForm<T>) -> Result<Self> {
+        let scan = recording.open_table(form.table)?.scan_columns(form.columns)?;
+        Ok(Self { rows: Some(TableRows::new(scan, form.decode)), entry: form.entry })
     }
 
     /// Adds the rows of ticks up to the one that ends at `tick_end_ns`.
