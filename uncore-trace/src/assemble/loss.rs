@@ -22,6 +22,14 @@ struct LossEntry {
     detail: Option<String>,
 }
 
+impl LossEntry {
+    /// One loss at a moment, of no CPU and no counter.
+    const fn new(cause: Cause, time_ns: u64) -> Self {
+        let (cpu, counter, detail) = (None, None, None);
+        Self { cause, time_ns, span_ns: 0, cpu, counter, count: 1, detail }
+    }
+}
+
 /// All losses.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -70,39 +78,31 @@ impl Ledger {
         tick_ns: u64,
     ) {
         self.enter_loss(LossEntry {
-            cause: Cause::ReaderOffline,
-            time_ns,
             span_ns: missing * tick_ns,
             cpu: Some(cpu),
-            counter: None,
             count: missing.max(1),
             detail: Some(format!("its counters are read on CPU {reader} from here")),
+            ..LossEntry::new(Cause::ReaderOffline, time_ns)
         });
     }
 
     /// Enters rows of `slices` that could not be written in time.
     fn add_dropped_slices(&mut self, dropped: DroppedSlices) {
         self.enter_loss(LossEntry {
-            cause: Cause::SlicesDropped,
-            time_ns: dropped.end_ns as u64,
             span_ns: dropped.end_ns.abs_diff(dropped.begin_ns),
-            cpu: None,
-            counter: None,
             count: dropped.rows,
             detail: Some("slices came faster than they could be written".to_owned()),
+            ..LossEntry::new(Cause::SlicesDropped, dropped.end_ns as u64)
         });
     }
 
     /// Enters readings of a hardware monitor that are missing.
     pub fn add_monitor_loss(&mut self, lost: &MonitorLoss) {
         self.enter_loss(LossEntry {
-            cause: Cause::MonitorLost,
-            time_ns: lost.time_ns,
             span_ns: lost.span_ns,
-            cpu: None,
-            counter: None,
             count: lost.count,
             detail: Some(lost.detail.clone()),
+            ..LossEntry::new(Cause::MonitorLost, lost.time_ns)
         });
     }
 
@@ -110,27 +110,16 @@ impl Ledger {
     pub fn add_unplanned_cpu(&mut self, time_ns: u64, cpu: u32) {
         let detail = "the CPU was offline when the recording began: it is not counted".to_owned();
         self.enter_loss(LossEntry {
-            cause: Cause::CpuNotPlanned,
-            time_ns,
-            span_ns: 0,
             cpu: Some(cpu),
-            counter: None,
-            count: 1,
             detail: Some(detail),
+            ..LossEntry::new(Cause::CpuNotPlanned, time_ns)
         });
     }
 
     /// Enters `count` marks that were rejected, for the reason in `detail`.
     pub fn add_rejected_marks(&mut self, time_ns: u64, count: u64, detail: &str) {
-        self.enter_loss(LossEntry {
-            cause: Cause::MarkLost,
-            time_ns,
-            span_ns: 0,
-            cpu: None,
-            counter: None,
-            count,
-            detail: Some(detail.to_owned()),
-        });
+        let detail = Some(detail.to_owned());
+        self.enter_loss(LossEntry { count, detail, ..LossEntry::new(Cause::MarkLost, time_ns) });
     }
 
     /// Enters that the recorder leaves out something else than for the `span` ns before `time`.
@@ -148,14 +137,11 @@ impl Ledger {
             }
         };
         self.enter_loss(LossEntry {
-            cause: Cause::Overload,
-            time_ns,
             span_ns,
-            cpu: None,
-            counter: None,
             // Rows that say how it ended are not losses of their own.
             count: u64::from(new_relief > old_relief),
             detail: Some(detail),
+            ..LossEntry::new(Cause::Overload, time_ns)
         });
     }
 
@@ -177,14 +163,13 @@ impl Ledger {
             (None, StopCause::Cpu | StopCause::Purpose) => "it went offline with its CPU",
         };
         self.enter_loss(LossEntry {
-            cause: Cause::CounterStopped,
-            time_ns,
             span_ns: span_ns.unwrap_or(0),
             cpu: Some(cpu),
             counter: Some(counter),
             // This is one loss, however many rows describe it.
             count: u64::from(span_ns.is_none()),
             detail: Some(detail.to_owned()),
+            ..LossEntry::new(Cause::CounterStopped, time_ns)
         });
     }
 
@@ -217,15 +202,8 @@ impl Ledger {
         counter: Option<u32>,
         detail: &str,
     ) {
-        self.enter_loss(LossEntry {
-            cause,
-            time_ns,
-            span_ns: 0,
-            cpu: None,
-            counter,
-            count: 1,
-            detail: Some(detail.to_owned()),
-        });
+        let detail = Some(detail.to_owned());
+        self.enter_loss(LossEntry { counter, detail, ..LossEntry::new(cause, time_ns) });
     }
 
     fn enter_loss(&mut self, mut entry: LossEntry) {
@@ -243,21 +221,13 @@ impl Ledger {
     /// Moves all new entries to the table `loss`, including rows that `sink` dropped and entries of
     /// the log that were refused.
     pub fn write_rows(&mut self, sink: &mut Sink) {
-        for dropped in sink.take_dropped() {
+        for dropped in std::mem::take(&mut sink.dropped) {
             self.add_dropped_slices(dropped);
         }
-        if let Some(RefusedEntries { count, time_ns: time, why }) = sink.take_refused() {
+        if let Some(RefusedEntries { count, time_ns, why }) = sink.take_refused() {
             let detail = Some(why.to_string());
-            let (cause, span, cpu, counter) = (Cause::Disorder, 0, None, None);
-            self.enter_loss(LossEntry {
-                cause,
-                time_ns: time,
-                span_ns: span,
-                cpu,
-                counter,
-                count,
-                detail,
-            });
+            let refused = LossEntry::new(Cause::Disorder, time_ns);
+            self.enter_loss(LossEntry { count, detail, ..refused });
         }
         let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
         for entry in self.pending.drain(..) {

@@ -144,12 +144,12 @@ impl Timeline {
 
     /// Whether a counter did not count where it was expected to, since the last call.
     pub const fn take_counter_moved(&mut self) -> bool {
-        self.streams.readings.take_counter_moved()
+        self.streams.readings.readers.take_counter_moved()
     }
 
     /// How each CPU's time is divided over the owners so far.
     pub fn cpu_times(&self) -> Vec<CpuTimeSplit> {
-        self.streams.usage.cpu_times()
+        self.streams.usage.times.all_times()
     }
 
     /// Whether the CPUs for which `is_offline` is true have sent nothing after `fed_ns`, the time
@@ -204,7 +204,7 @@ impl Timeline {
     /// last window if the reading of the stop tick is missing, so that no count is lost.
     pub fn log_last_counts(&mut self, counts: &[(u32, Count)], now_ns: u64, sink: &mut Sink) {
         let (streams, mut context) = self.split_streams(sink);
-        streams.readings.log_last_counts(counts, now_ns, &mut context);
+        streams.readings.readers.log_last_counts(counts, now_ns, &mut context.output);
     }
 
     /// Writes what each stream still has to say at the end: devices that are held or assigned.
@@ -300,7 +300,8 @@ impl Timeline {
             }
             let wait = self.progress.wait_of_bin(end_ns, closable_ns, emptied);
             let (streams, mut context) = self.split_streams(sink);
-            if !streams.account_until(end_ns, wait, &mut peeks, &mut context) {
+            let Streams { usage, io, .. } = streams;
+            if !usage.account_until(end_ns, wait, &mut peeks, io, &mut context) {
                 if emptied {
                     self.progress.waited_ns = closable_ns;
                 }

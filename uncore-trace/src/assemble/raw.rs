@@ -44,14 +44,8 @@ pub(super) fn append_usage_rows(
                 tick_ns,
                 cpu,
                 owner: owner_kind,
-                tid: 0,
-                pid: 0,
-                comm: "",
-                cgroup_id: 0,
                 run_ns: ns as i64,
-                slices: 0,
-                process: None,
-                owner_cgroup_id: None,
+                ..runtime::Row::default()
             });
         }
     }

@@ -130,11 +130,7 @@ impl Readers {
         let old_readers: HashMap<u32, u32> = self.placed_counters().collect();
         for stopped in &change.stopped {
             let reader = old_readers.get(&stopped.id).copied();
-            if stopped.why == StopCause::Purpose {
-                self.log_retired(stopped, reader, now_ns, log);
-            } else {
-                self.log_stopped(stopped, reader, now_ns, ledger, log);
-            }
+            self.log_stopped(stopped, reader, now_ns, ledger, log);
         }
         let Some(layouts) = &change.layouts else {
             return;
@@ -150,8 +146,8 @@ impl Readers {
         }
     }
 
-    /// Logs that a counter stopped with its CPU or its PMU; `reader` is the CPU that read it, if
-    /// any.
+    /// Logs that a counter stopped; `reader` is the CPU that read it, if any. One that was stopped
+    /// on purpose is no loss.
     fn log_stopped(
         &mut self,
         stopped: &Stopped,
@@ -164,29 +160,17 @@ impl Readers {
         let Some(planned) = self.counter_progress(id).map(|counter| counter.cpu) else {
             return;
         };
-        let next_tick = reader.and_then(|cpu| self.cpus.get(&cpu)?.next_tick);
+        let is_loss = why != StopCause::Purpose;
+        let reader_cpu = reader.filter(|_| is_loss).and_then(|cpu| self.cpus.get(&cpu));
+        let next_tick = reader_cpu.and_then(|reader_cpu| reader_cpu.next_tick);
         let cpu = reader.unwrap_or(planned);
         let tick = next_tick.unwrap_or(now_ns / self.tick_ns);
         self.stop_counter(stopped, cpu, TickTime { tick, time_ns: now_ns }, log);
         // A counter that was read at the end of the recording has no missing time.
         let is_over =
             next_tick.zip(self.stop_tick).is_some_and(|(unread_tick, stop)| unread_tick > stop);
-        if !is_over {
+        if is_loss && !is_over {
             ledger.add_stopped_counter(now_ns, cpu, id, why, None);
-        }
-    }
-
-    /// Logs that a counter was stopped on purpose; `reader` is the CPU that read it, if any.
-    fn log_retired(
-        &mut self,
-        stopped: &Stopped,
-        reader: Option<u32>,
-        now_ns: u64,
-        log: &mut impl ReadingLog,
-    ) {
-        if let Some(planned) = self.counter_progress(stopped.id).map(|counter| counter.cpu) {
-            let stop = TickTime { tick: now_ns / self.tick_ns, time_ns: now_ns };
-            self.stop_counter(stopped, reader.unwrap_or(planned), stop, log);
         }
     }
 

@@ -4,7 +4,6 @@ use super::readers::{Readers, SampleOwner};
 use super::sink::Sink;
 use super::span::TickTime;
 use super::stream::{AppliedChange, ClosingBin, RawStream, StreamContext, StreamStart};
-use crate::count::Count;
 use crate::drain::{DrainedRecord, SampleRecord};
 use crate::entries::{LogConsumer, Owner};
 use crate::identity::guests::Guests;
@@ -14,7 +13,7 @@ use crate::schema::loss::Cause;
 /// The readers, and what says whose the counts between two readings are.
 #[derive(Debug)]
 pub(super) struct ReadingStream {
-    readers: Readers,
+    pub readers: Readers,
     /// Needed if a witness does not count virtual machines.
     guests: Option<Guests>,
 }
@@ -70,20 +69,5 @@ impl ReadingStream {
             guests.is_some_and(|guests| guests.runs_guest(&sample.task, sample.begin_ns));
         let StreamContext { output, ledger, .. } = context;
         self.readers.log_sample(sample, SampleOwner { owner, ran_guest }, ledger, output);
-    }
-
-    /// Logs the final counts of all counters, which the recording stopped at `now_ns`.
-    pub(super) fn log_last_counts(
-        &mut self,
-        counts: &[(u32, Count)],
-        now_ns: u64,
-        context: &mut StreamContext<'_>,
-    ) {
-        self.readers.log_last_counts(counts, now_ns, &mut context.output);
-    }
-
-    /// Whether a counter did not count where it was expected to, since the last call.
-    pub(super) const fn take_counter_moved(&mut self) -> bool {
-        self.readers.take_counter_moved()
     }
 }

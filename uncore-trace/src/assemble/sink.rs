@@ -32,7 +32,8 @@ pub struct Sink {
     pub rows: Builders,
     /// Rows of `fabric` that were handed to the writer.
     handed_rows: u64,
-    dropped: Vec<DroppedSlices>,
+    /// The rows of `slices` that were dropped, and are not in the table `loss` yet.
+    pub(super) dropped: Vec<DroppedSlices>,
     refused: Option<RefusedEntries>,
 }
 
@@ -49,7 +50,7 @@ pub(super) struct RefusedEntries {
 
 /// Rows of `slices` that were dropped because they came faster than they could be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DroppedSlices {
+pub(super) struct DroppedSlices {
     /// Number of rows.
     pub rows: u64,
     /// Begin of the first one, ns on `CLOCK_MONOTONIC`.
@@ -130,11 +131,6 @@ impl Sink {
     /// Number of rows of `fabric` so far.
     pub fn fabric_rows(&self) -> u64 {
         self.handed_rows + self.rows.fabric.len() as u64
-    }
-
-    /// The rows of `slices` that were dropped since the last call.
-    pub fn take_dropped(&mut self) -> Vec<DroppedSlices> {
-        std::mem::take(&mut self.dropped)
     }
 
     /// Notes that an entry was refused.

@@ -194,19 +194,14 @@ impl StatisticCounters {
     /// Logs the counts at the end of the tick that was closed last, at `end_ns`. Each counter that
     /// could not be read stops here.
     fn log_counts(&mut self, end_ns: u64, ledger: &mut Ledger, log: &mut impl ReadingLog) {
-        let tick = end_ns / self.tick_ns;
+        let (tick, time) = (end_ns / self.tick_ns, end_ns);
         let (mut read, mut stopped) = (Vec::new(), Vec::new());
         for device_counter in &mut self.counters {
+            let (counter, cpu, owner) = (device_counter.id, device_counter.cpu, None);
             let (readings, trigger) = match device_counter.state {
                 ReadState::Counting => (&mut read, ReadingTrigger::Timer),
-                ReadState::Failed(time) => {
-                    ledger.add_stopped_counter(
-                        time,
-                        device_counter.cpu,
-                        device_counter.id,
-                        StopCause::Pmu,
-                        None,
-                    );
+                ReadState::Failed(failed_ns) => {
+                    ledger.add_stopped_counter(failed_ns, cpu, counter, StopCause::Pmu, None);
                     device_counter.state = ReadState::Stopped;
                     (&mut stopped, ReadingTrigger::Stop)
                 }
@@ -216,24 +211,13 @@ impl StatisticCounters {
                 value: device_counter.logged + device_counter.unseen.byte_count(),
                 times: None,
             });
-            let (counter, cpu, owner) = (device_counter.id, device_counter.cpu, None);
-            readings.push(CounterReading {
-                tick,
-                time: end_ns,
-                counter,
-                cpu,
-                trigger,
-                value,
-                owner,
-            });
+            readings.push(CounterReading { tick, time, counter, cpu, trigger, value, owner });
             device_counter.report_unseen(end_ns, ledger);
         }
         for (readings, trigger) in [(read, readings::TIMER), (stopped, readings::STOP)] {
             if !readings.is_empty() {
-                log.log_readings(
-                    &readings,
-                    &ReadingColumns { trigger, ..ReadingColumns::default() },
-                );
+                let row = ReadingColumns { trigger, ..ReadingColumns::default() };
+                log.log_readings(&readings, &row);
             }
         }
     }

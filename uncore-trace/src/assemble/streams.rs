@@ -14,7 +14,7 @@ use super::span::TickTime;
 use super::statistics::StatisticCounters;
 use super::stream::{AppliedChange, ClosingBin, RawStream, StreamContext, StreamStart};
 use super::tasks::TaskStream;
-use super::usage::{CpuPeeks, UsageStream, Wait};
+use super::usage::UsageStream;
 use crate::drain::DrainedRecord;
 use crate::entries::LogConsumer;
 
@@ -85,19 +85,6 @@ macro_rules! streams {
             }
         }
     };
-}
-
-impl Streams {
-    /// Makes every CPU's time known until `end_ns`; `false` if that must wait.
-    pub(super) fn account_until(
-        &mut self,
-        end_ns: u64,
-        wait: Wait,
-        peeks: &mut CpuPeeks<'_>,
-        context: &mut StreamContext<'_>,
-    ) -> bool {
-        self.usage.account_until(end_ns, wait, peeks, &mut self.io, context)
-    }
 }
 
 // The order of the log within a bin. `replay` reads the tables in the same order, but for the

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use super::cputime::{CpuTimeSplit, CpuTimes};
+use super::cputime::CpuTimes;
 use super::io::IoUse;
 use super::offline::OfflineCpus;
 use super::raw;
@@ -60,7 +60,8 @@ pub(super) struct UsageStream {
     tracks: BTreeMap<u32, CpuTrack>,
     running_tasks: RunningTasks,
     irq_names: IrqNames,
-    times: CpuTimes,
+    /// How each CPU's time is divided over the owners so far.
+    pub times: CpuTimes,
     offline: OfflineCpus,
     /// End of the last closed bin.
     closed_ns: u64,
@@ -184,11 +185,6 @@ impl UsageStream {
                 track.is_offline() || self.running_tasks.remember_running(cpu, names, peek);
         }
         are_all_known
-    }
-
-    /// How each CPU's time is divided over the owners so far.
-    pub(super) fn cpu_times(&self) -> Vec<CpuTimeSplit> {
-        self.times.all_times()
     }
 
     /// Makes every CPU's time known until `end_ns`; `false` if that must wait. Bytes that a peek
