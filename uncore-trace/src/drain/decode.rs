@@ -25,17 +25,15 @@ pub struct Comm(pub [u8; 16]);
 impl Comm {
     /// The name as text; invalid UTF-8 is replaced.
     pub fn to_text(&self) -> Cow<'_, str> {
-        let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
-        String::from_utf8_lossy(self.0.get(..end).unwrap_or_default())
+        String::from_utf8_lossy(until_nul(&self.0))
     }
 
     /// The name in the form of the tables: its text has at most 15 bytes and converts back to the
     /// same name. The kernel accepts any bytes, and may cut a name in the middle of a character.
     #[must_use]
     pub fn to_table_form(self) -> Self {
-        let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
-        let name = self.0.get(..end).unwrap_or_default();
-        if end <= 15 && std::str::from_utf8(name).is_ok() {
+        let name = until_nul(&self.0);
+        if name.len() <= 15 && std::str::from_utf8(name).is_ok() {
             // Older kernels leave what was behind the end (`bpf_get_current_comm`,
             // kernel/bpf/helpers.c, Linux 6.1); the same names must be equal.
             return Self::from_bytes(name);
@@ -407,11 +405,28 @@ impl From<bytes::TryGetError> for Undecodable {
     }
 }
 
+/// Reads consecutive numbers of 32 bits.
+fn read_u32s<const N: usize>(data: &mut &[u8]) -> Result<[u32; N], Undecodable> {
+    let mut numbers = [0; N];
+    for number in &mut numbers {
+        *number = data.try_get_u32_ne()?;
+    }
+    Ok(numbers)
+}
+
+/// Reads consecutive numbers of 64 bits.
+fn read_u64s<const N: usize>(data: &mut &[u8]) -> Result<[u64; N], Undecodable> {
+    let mut numbers = [0; N];
+    for number in &mut numbers {
+        *number = data.try_get_u64_ne()?;
+    }
+    Ok(numbers)
+}
+
 /// Decodes one record.
 pub fn decode_record(mut bytes: &[u8]) -> Result<DrainedRecord, Undecodable> {
     let data = &mut bytes;
-    let record_kind = data.try_get_u32_ne()?;
-    let cpu = data.try_get_u32_ne()?;
+    let [record_kind, cpu] = read_u32s(data)?;
     match record_kind {
         KIND_SAMPLE => decode_sample(data, cpu).map(DrainedRecord::Sample),
         KIND_RUN => decode_run(data, cpu).map(DrainedRecord::Run),
@@ -425,9 +440,7 @@ pub fn decode_record(mut bytes: &[u8]) -> Result<DrainedRecord, Undecodable> {
 }
 
 fn decode_sample(data: &mut &[u8], cpu: u32) -> Result<SampleRecord, Undecodable> {
-    let begin_ns = data.try_get_u64_ne()?;
-    let end_ns = data.try_get_u64_ne()?;
-    let sequence = data.try_get_u64_ne()?;
+    let [begin_ns, end_ns, sequence] = read_u64s(data)?;
     if end_ns < begin_ns {
         return Err(Undecodable::Value(KIND_SAMPLE));
     }
@@ -438,9 +451,7 @@ fn decode_sample(data: &mut &[u8], cpu: u32) -> Result<SampleRecord, Undecodable
         TRIGGER_SOFTIRQ => SampleTrigger::Softirq,
         _ => return Err(Undecodable::Value(KIND_SAMPLE)),
     };
-    let len = data.try_get_u32_ne()?;
-    let first_slot = data.try_get_u32_ne()?;
-    data.try_get_u32_ne()?;
+    let [len, first_slot, _reserved] = read_u32s(data)?;
     let context = decode_context(data, KIND_SAMPLE)?;
     let task = decode_task(data)?;
     let readings = decode_list::<record::Reading, _>(data, u64::from(len), decode_reading)?;
@@ -473,9 +484,7 @@ fn decode_list<Raw, T>(
 }
 
 fn decode_reading(data: &mut &[u8]) -> Result<RawReading, Undecodable> {
-    let value = data.try_get_u64_ne()?;
-    let enabled = data.try_get_u64_ne()?;
-    let running = data.try_get_u64_ne()?;
+    let [value, enabled, running] = read_u64s(data)?;
     Ok(if enabled == READ_FAILED {
         RawReading::Failed(i32::try_from(value).unwrap_or(i32::MAX))
     } else {
@@ -484,8 +493,7 @@ fn decode_reading(data: &mut &[u8]) -> Result<RawReading, Undecodable> {
 }
 
 fn decode_context(data: &mut &[u8], record_kind: u32) -> Result<CpuContext, Undecodable> {
-    let context = data.try_get_u32_ne()?;
-    let number = data.try_get_u32_ne()?;
+    let [context, number] = read_u32s(data)?;
     match context {
         CONTEXT_TASK => Ok(CpuContext::Task),
         CONTEXT_IRQ => Ok(CpuContext::Irq(number)),
@@ -495,8 +503,7 @@ fn decode_context(data: &mut &[u8], record_kind: u32) -> Result<CpuContext, Unde
 }
 
 fn decode_task(data: &mut &[u8]) -> Result<TaskIdentity, Undecodable> {
-    let tid = data.try_get_u32_ne()?;
-    let pid = data.try_get_u32_ne()?;
+    let [tid, pid] = read_u32s(data)?;
     let cgroup_id = data.try_get_u64_ne()?;
     let mut comm = [0; 16];
     data.try_copy_to_slice(&mut comm)?;
@@ -504,39 +511,22 @@ fn decode_task(data: &mut &[u8]) -> Result<TaskIdentity, Undecodable> {
 }
 
 fn decode_run(data: &mut &[u8], cpu: u32) -> Result<RunRecord, Undecodable> {
-    let begin_ns = data.try_get_u64_ne()?;
-    let last_slot_begin = data.try_get_u64_ne()?;
-    let end_ns = data.try_get_u64_ne()?;
-    let _next = data.try_get_u64_ne()?;
-    let _boundary = data.try_get_u64_ne()?;
-    let _irq_at_end = data.try_get_u64_ne()?;
-    let len = data.try_get_u64_ne()?;
+    let [begin_ns, last_slot_begin, end_ns, _next, _boundary, _irq_at_end, len] = read_u64s(data)?;
     let slots = decode_list::<state::Slot, _>(data, len, decode_task_slot)?;
     let run = RunRecord { cpu, begin_ns, last_slot_begin, end: end_ns, slots };
     if run.adds_up() { Ok(run) } else { Err(Undecodable::Value(KIND_RUN)) }
 }
 
 fn decode_task_slot(data: &mut &[u8]) -> Result<TaskSlot, Undecodable> {
-    Ok(TaskSlot {
-        task: decode_task(data)?,
-        wall_ns: data.try_get_u64_ne()?,
-        irq_ns: data.try_get_u64_ne()?,
-        slices: decode_slices(data)?,
-    })
-}
-
-/// Skips the key, which only the programs use.
-fn decode_slices(data: &mut &[u8]) -> Result<u64, Undecodable> {
-    let slices = data.try_get_u32_ne()?;
-    let _key = data.try_get_u32_ne()?;
-    Ok(u64::from(slices))
+    let task = decode_task(data)?;
+    let [wall_ns, irq_ns] = read_u64s(data)?;
+    // Only the programs use the key.
+    let [slices, _key] = read_u32s(data)?;
+    Ok(TaskSlot { task, wall_ns, irq_ns, slices: u64::from(slices) })
 }
 
 fn decode_irq(data: &mut &[u8], cpu: u32) -> Result<IrqRecord, Undecodable> {
-    let tick_end_ns = data.try_get_u64_ne()?;
-    let begin_ns = data.try_get_u64_ne()?;
-    let end_ns = data.try_get_u64_ne()?;
-    let len = data.try_get_u64_ne()?;
+    let [tick_end_ns, begin_ns, end_ns, len] = read_u64s(data)?;
     let span = (begin_ns != 0 && end_ns > begin_ns).then_some(TimeSpan { begin_ns, end_ns });
     let slots = decode_list::<state::IrqSlot, _>(data, len, decode_irq_time)?;
     Ok(IrqRecord { cpu, tick_end_ns, span, slots })
@@ -548,7 +538,8 @@ fn decode_irq_time(data: &mut &[u8]) -> Result<IrqTime, Undecodable> {
     if source == CpuContext::Task {
         return Err(Undecodable::Value(KIND_IRQ));
     }
-    Ok(IrqTime { source, ns: data.try_get_u64_ne()?, count: data.try_get_u64_ne()? })
+    let [ns, count] = read_u64s(data)?;
+    Ok(IrqTime { source, ns, count })
 }
 
 fn decode_task_event(data: &mut &[u8]) -> Result<TaskRecord, Undecodable> {
@@ -564,8 +555,7 @@ fn decode_task_event(data: &mut &[u8]) -> Result<TaskRecord, Undecodable> {
 
 fn decode_cgroup_event(data: &mut &[u8]) -> Result<CgroupRecord, Undecodable> {
     let time_ns = data.try_get_u64_ne()?;
-    let change_code = data.try_get_u32_ne()?;
-    let tid = data.try_get_u32_ne()?;
+    let [change_code, tid] = read_u32s(data)?;
     let change = match change_code {
         CGROUP_MKDIR => CgroupChange::Created,
         CGROUP_RMDIR => CgroupChange::Removed,
@@ -573,20 +563,16 @@ fn decode_cgroup_event(data: &mut &[u8]) -> Result<CgroupRecord, Undecodable> {
         _ => return Err(Undecodable::Value(KIND_CGROUP)),
     };
     let cgroup_id = data.try_get_u64_ne()?;
-    let path = data.get(..MAX_PATH).ok_or(Undecodable::Short)?;
-    let end = path.iter().position(|&byte| byte == 0).unwrap_or(MAX_PATH);
+    let path = until_nul(data.get(..MAX_PATH).ok_or(Undecodable::Short)?);
     // A path that fills the record may have been cut.
-    let path = (end > 0 && end < MAX_PATH - 1)
-        .then(|| String::from_utf8_lossy(path.get(..end).unwrap_or_default()).into_owned());
+    let path = (!path.is_empty() && path.len() < MAX_PATH - 1)
+        .then(|| String::from_utf8_lossy(path).into_owned());
     Ok(CgroupRecord { time_ns, change, cgroup_id, path })
 }
 
 fn decode_file_event(data: &mut &[u8]) -> Result<FileRecord, Undecodable> {
     let time_ns = data.try_get_u64_ne()?;
-    let change_code = data.try_get_u32_ne()?;
-    let device = data.try_get_u32_ne()?;
-    let is_block = data.try_get_u32_ne()? != 0;
-    let parent = data.try_get_u32_ne()?;
+    let [change_code, device, is_block, parent] = read_u32s(data)?;
     let change = match change_code {
         FILE_SEEN => FileChange::Seen,
         FILE_GOT => FileChange::Got,
@@ -596,17 +582,12 @@ fn decode_file_event(data: &mut &[u8]) -> Result<FileRecord, Undecodable> {
         _ => return Err(Undecodable::Value(KIND_FILE)),
     };
     let (major, minor) = (device >> MINOR_BITS, device & ((1 << MINOR_BITS) - 1));
-    let number = DeviceNumber { is_block, major, minor };
+    let number = DeviceNumber { is_block: is_block != 0, major, minor };
     Ok(FileRecord { time_ns, change, number, task: decode_task(data)? })
 }
 
 fn decode_io(data: &mut &[u8], cpu: u32) -> Result<IoRecord, Undecodable> {
-    let tick_end_ns = data.try_get_u64_ne()?;
-    let begin_ns = data.try_get_u64_ne()?;
-    let end_ns = data.try_get_u64_ne()?;
-    let sequence = data.try_get_u64_ne()?;
-    let len = data.try_get_u64_ne()?;
-    let _total = data.try_get_u64_ne()?;
+    let [tick_end_ns, begin_ns, end_ns, sequence, len, _total] = read_u64s(data)?;
     let span = (begin_ns != 0 && end_ns > begin_ns).then_some(TimeSpan { begin_ns, end_ns });
     let slots = decode_list::<state::IoSlot, _>(data, len, decode_io_slot)?;
     Ok(IoRecord { cpu, tick_end_ns, span, sequence: (sequence != 0).then_some(sequence), slots })
@@ -617,14 +598,13 @@ fn decode_io_slot(data: &mut &[u8]) -> Result<IoTransfer, Undecodable> {
     let mut device = [0; MAX_DEVICE];
     data.try_copy_to_slice(&mut device)?;
     // The address of the device is used by the programs only.
-    let _key = data.try_get_u64_ne()?;
-    let bytes = data.try_get_u64_ne()?;
-    let requests = u64::from(data.try_get_u32_ne()?);
-    let kind = io_kind(data.try_get_u32_ne()?)?;
-    let (context, number) = (data.try_get_u32_ne()?, data.try_get_u32_ne()?);
-    let (ifindex, netns) = (data.try_get_u32_ne()?, data.try_get_u32_ne()?);
+    let [_key, bytes] = read_u64s(data)?;
+    let [requests, kind_code] = read_u32s(data)?;
+    let kind = io_kind(kind_code)?;
+    let [context, number, ifindex, netns] = read_u32s(data)?;
     let mover = mover_of(context, number, task)?;
     let (device, interface) = (device_name(&device), (netns, ifindex));
+    let requests = u64::from(requests);
     Ok(IoTransfer { kind, mover, device, interface, bytes, requests })
 }
 
@@ -658,8 +638,12 @@ pub(super) const fn mover_of(
 
 /// The name of a device up to its first NUL; invalid UTF-8 is replaced.
 pub(super) fn device_name(name: &[u8]) -> String {
-    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-    String::from_utf8_lossy(name.get(..end).unwrap_or_default()).into_owned()
+    String::from_utf8_lossy(until_nul(name)).into_owned()
+}
+
+/// The bytes before the first NUL, or all.
+fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 #[cfg(test)]

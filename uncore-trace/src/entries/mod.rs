@@ -39,7 +39,6 @@ mod monitored;
 mod owner;
 mod relief;
 
-use std::fmt;
 use std::sync::Arc;
 
 pub use self::account::{AccountGrowth, Accounted};
@@ -165,11 +164,13 @@ impl CounterReading {
 }
 
 /// An entry that breaks the order of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Disorder {
     /// A tick ended that does not follow the last one.
+    #[error("tick {0} ends out of order")]
     Tick(u64),
     /// A reading of this counter is older than the previous one, or is in a tick that has ended.
+    #[error("a reading of counter {counter} in tick {tick} is out of order")]
     Reading {
         /// The counter.
         counter: u32,
@@ -177,19 +178,6 @@ pub enum Disorder {
         tick: u64,
     },
     /// No counter of the recording has this id.
+    #[error("there is no counter {0} in the recording")]
     Counter(u32),
 }
-
-impl fmt::Display for Disorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tick(tick) => write!(f, "tick {tick} ends out of order"),
-            Self::Reading { counter, tick } => {
-                write!(f, "a reading of counter {counter} in tick {tick} is out of order")
-            }
-            Self::Counter(counter) => write!(f, "there is no counter {counter} in the recording"),
-        }
-    }
-}
-
-impl std::error::Error for Disorder {}

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Read as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
@@ -94,13 +93,7 @@ fn read_spec(
     if !is_json && extension != "yaml" || !fs::symlink_metadata(path).ok()?.is_file() {
         return None;
     }
-    let file = bounds::open_regular(path).ok()?;
-    let metadata = file.metadata().ok()?;
-    if metadata.len() > LARGEST || !owner.alone_writes(&metadata) {
-        return None;
-    }
-    let mut text = Vec::new();
-    file.take(LARGEST).read_to_end(&mut text).ok()?;
+    let text = owner.read_file(bounds::open_regular(path).ok()?, LARGEST)?;
     let spec: CdiSpec = if is_json {
         serde_json::from_slice(&text).ok()?
     } else {

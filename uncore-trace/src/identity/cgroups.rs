@@ -208,11 +208,9 @@ impl Cgroups {
     /// still arrive.
     pub fn forget_cgroup(&mut self, id: u64, now_ns: u64) {
         self.removed.push_back((now_ns, id));
-        while let Some(&(removed, id)) = self.removed.front()
-            && removed + KEEP_NS < now_ns
-        {
+        let is_due = |(removed, _): &mut (u64, u64)| *removed + KEEP_NS < now_ns;
+        while let Some((_, id)) = self.removed.pop_front_if(is_due) {
             self.by_id.remove(&id);
-            self.removed.pop_front();
         }
     }
 

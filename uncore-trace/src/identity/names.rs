@@ -31,6 +31,11 @@ pub fn idle_task(cpu: u32) -> TaskIdentity {
     }
 }
 
+/// The name in `/proc/PID/comm`.
+fn comm_of_line(line: &[u8]) -> Comm {
+    Comm::from_bytes(line.strip_suffix(b"\n").unwrap_or(line))
+}
+
 /// A move of a task to another cgroup.
 #[derive(Clone, Copy, Debug)]
 struct CgroupMove {
@@ -152,9 +157,7 @@ impl TaskNames {
         }
         let path = self.proc.join(task.pid.to_string()).join("comm");
         *self.leaders.entry(task.pid).or_insert_with(|| {
-            bounds::system_bytes(path).map_or(task.comm, |name| {
-                Comm::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name))
-            })
+            bounds::system_bytes(path).map_or(task.comm, |line| comm_of_line(&line))
         })
     }
 
@@ -196,8 +199,7 @@ impl TaskNames {
         let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
         let pid = value("Tgid:")?.trim().parse().ok()?;
         let runs = value("State:")?.trim_start().starts_with('R');
-        let name = read_proc_file("comm").ok()?;
-        let comm = Comm::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name));
+        let comm = comm_of_line(&read_proc_file("comm").ok()?);
         let cgroups = read_proc_file("cgroup").ok()?;
         let path = cgroups.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"0::"));
         let path = path.map(|path| Path::new(OsStr::from_bytes(path)));
@@ -263,18 +265,13 @@ impl TaskNames {
                 }
             }
         }
-        while let Some(&(time, pid)) = self.exited_leaders.front()
-            && time + KEEP_NS < event.time_ns
-        {
+        let is_due = |(time, _): &mut (u64, u32)| *time + KEEP_NS < event.time_ns;
+        while let Some((_, pid)) = self.exited_leaders.pop_front_if(is_due) {
             self.leaders.remove(&pid);
-            self.exited_leaders.pop_front();
         }
-        while let Some(&(time, tid)) = self.exited.front()
-            && time + KEEP_NS < event.time_ns
-        {
+        while let Some((_, tid)) = self.exited.pop_front_if(is_due) {
             // If another thread has this number by then, its next slice has the cgroup.
             self.last_cgroup.remove(&tid);
-            self.exited.pop_front();
         }
     }
 
@@ -294,19 +291,12 @@ impl TaskNames {
                 if let Some(path) = &event.path {
                     self.cgroups.learn_from_kernel(event.cgroup_id, path);
                 }
-                let from = self.last_cgroup.insert(tid, event.cgroup_id);
-                if let Some(from) = from {
-                    self.moves.push_back(CgroupMove {
-                        time_ns: event.time_ns,
-                        tid,
-                        old_cgroup: from,
-                    });
+                let time_ns = event.time_ns;
+                if let Some(old_cgroup) = self.last_cgroup.insert(tid, event.cgroup_id) {
+                    self.moves.push_back(CgroupMove { time_ns, tid, old_cgroup });
                 }
-                while let Some(oldest) = self.moves.front()
-                    && oldest.time_ns + KEEP_NS < event.time_ns
-                {
-                    self.moves.pop_front();
-                }
+                let is_due = |oldest: &mut CgroupMove| oldest.time_ns + KEEP_NS < time_ns;
+                while self.moves.pop_front_if(is_due).is_some() {}
             }
         }
     }

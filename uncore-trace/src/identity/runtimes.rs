@@ -6,8 +6,7 @@
 //! unknown.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
-use std::io::Read as _;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, open, openat2};
@@ -170,24 +169,16 @@ impl Runtimes {
     }
 
     fn read(&self, path: &str) -> Option<Vec<u8>> {
-        let file = self.open(path, OFlags::empty())?;
-        let metadata = file.metadata().ok()?;
-        if !metadata.is_file() || metadata.len() > LARGEST || !self.is_roots(&metadata) {
-            return None;
-        }
-        let mut bytes = Vec::new();
-        file.take(LARGEST).read_to_end(&mut bytes).ok()?;
-        Some(bytes)
-    }
-
-    fn is_roots(&self, metadata: &Metadata) -> bool {
-        self.owner.is_some_and(|root| root.alone_writes(metadata))
+        self.owner?.read_file(self.open(path, OFlags::empty())?, LARGEST)
     }
 
     /// Sorted names of the entries of a directory; empty if it cannot be read, or if others than
     /// root may write to it.
     fn list_names(&self, path: &str) -> Vec<String> {
-        let is_roots = |dir: &File| dir.metadata().is_ok_and(|metadata| self.is_roots(&metadata));
+        let is_roots = |dir: &File| {
+            let metadata = dir.metadata().ok();
+            self.owner.zip(metadata).is_some_and(|(root, metadata)| root.alone_writes(&metadata))
+        };
         let dir = self.open(path, OFlags::DIRECTORY).filter(is_roots);
         let dir = dir.and_then(|dir| Dir::new(dir).ok());
         let entries = dir.into_iter().flatten().flatten().take(MOST_ENTRIES);

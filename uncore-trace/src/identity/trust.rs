@@ -11,7 +11,8 @@
 //! what it makes in such a unit. Names below one are believed only if the unit is of a runtime. The
 //! first mark can only be read with `CAP_SYS_ADMIN`, which a recorder has given up.
 
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -61,6 +62,17 @@ impl RootUser {
         let mode = metadata.mode();
         let is_open = mode & 0o002 != 0 || mode & 0o020 != 0 && metadata.gid() != self.gid;
         metadata.uid() == self.uid && !is_open
+    }
+
+    /// The content of a regular file of at most `limit` bytes to which only root can write.
+    pub(super) fn read_file(self, file: File, limit: u64) -> Option<Vec<u8>> {
+        let metadata = file.metadata().ok()?;
+        if !metadata.is_file() || metadata.len() > limit || !self.alone_writes(&metadata) {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.take(limit).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
     }
 }
 
