@@ -11,9 +11,7 @@ use super::column_type::{I64, Null, Word, table};
 table! {
     "assignments", "which device the kubelet had assigned to which pod, and when", sorted by [];
     During("begin_ns", "end_ns");
-    host: Word => Dict, "Host name.";
-    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
-    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+    origin;
     pod: Word => Dict, "Pod, `NAMESPACE/NAME`: `pod` of `cgroups` before the `@`.";
     container: Word => Dict, "Container of the pod, as the pod names it: `container` of `cgroups` before the `@`.";
     resource: Word => Dict, "Resource of a device plugin, such as `nvidia.com/gpu`, or driver of DRA.";

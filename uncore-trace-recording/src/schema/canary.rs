@@ -20,9 +20,7 @@ use crate::named_values::named_values;
 table! {
     "canary", "bursts of bytes that the canary moved, with which its shares are compared", sorted by [];
     Between("begin_ns", "end_ns");
-    host: Word => Dict, "Host name.";
-    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
-    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+    origin;
     begin_ns: I64 => Plain, "Begin of the burst, `CLOCK_MONOTONIC`, ns.";
     end_ns: I64 => Plain, "End of the burst, `CLOCK_MONOTONIC`, ns.";
     kind: Word => Dict, "`memory` (reads of an array larger than the caches), `disk` (reads that bypass the page cache) or `network` (packets over the loopback interface).";

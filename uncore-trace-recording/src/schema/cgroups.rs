@@ -7,9 +7,7 @@ use super::column_type::{Bits, I64, Null, Text, Word, table};
 table! {
     "cgroups", "path of each cgroup, and its container, pod and job", sorted by [], later ["job"];
     Holds { since: Some("mono_ns"), key: &["id"], last_row: None };
-    host: Word => Dict, "Host name.";
-    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
-    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+    origin;
     id: Bits => Plain, "Inode number of the cgroup's directory.";
     path: Text => Plain, "Path below the cgroup mount, beginning with a slash.";
     container: Null<Word> => Dict, "Container or virtual machine it is in, as in `fabric`; null where it is in none, or where users other than root may have given the name.";

@@ -324,8 +324,25 @@ impl<K: ColumnType> ColumnType for Null<K> {
 /// row groups by` sorts the rows of each row group of every file. `in order of` names a column that
 /// never decreases from one row of the table to the next. `later` names the columns that older
 /// files of the same version lack. The next line says which time a row belongs to
-/// ([`super::row_time::RowTime`]).
+/// ([`super::row_time::RowTime`]). A line `origin;` before the columns stands for those of
+/// [`super::origin`], with which tables are read for many machines together.
 macro_rules! table {
+    (
+        $name:literal, $about:literal, sorted by [] $(, later [$($later:literal),+])?;
+        $when:ident $(($($when_columns:tt)+))? $({ $($when_fields:tt)+ })?;
+        origin;
+        $($columns:tt)+
+    ) => {
+        table! {
+            $name, $about, sorted by [] $(, later [$($later),+])?;
+            $when $(($($when_columns)+))? $({ $($when_fields)+ })?;
+            host: Word => Dict, "Host name.";
+            boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): \
+                times of `CLOCK_MONOTONIC` and ids compare within one boot.";
+            cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+            $($columns)+
+        }
+    };
     (
         $name:literal, $about:literal $(, sorted by [$($sort_column:literal),*])?
         $(, sorted in row groups by [$($group_sort:literal),+])?

@@ -8,9 +8,7 @@ use super::column_type::{F64, Hex, I32, Null, Text, Word, table};
 table! {
     "counters", "every planned counter and its encoding", sorted by [], later ["functions", "part_of"];
     Holds { since: None, key: &["counter"], last_row: None };
-    host: Word => Dict, "Host name.";
-    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
-    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+    origin;
     counter: I32 => Plain, "Id of the counter within the recording.";
     pmu: Word => Dict, "PMU instance.";
     family: Word => Dict, "Family of the PMU, the same for all its instances.";

@@ -9,9 +9,7 @@ use super::column_type::{Bits, I32, I64, Null, Word, table};
 table! {
     "holders", "which process had which device open, and when", sorted by [];
     During("begin_ns", "end_ns");
-    host: Word => Dict, "Host name.";
-    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
-    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+    origin;
     pid: I32 => Plain, "Process (thread group).";
     comm: Word => Dict, "Name of the process.";
     cgroup_id: Bits => Dict, "Cgroup of the process: `id` in `cgroups`. A process that is moved has a row for each cgroup.";

@@ -9,9 +9,7 @@ use super::column_type::{F64, I32, Null, Text, Word, table};
 table! {
     "links", "the link of each counter of traffic, and its peak", sorted by [];
     Holds { since: None, key: &["counter"], last_row: None };
-    host: Word => Dict, "Host name.";
-    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
-    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+    origin;
     counter: I32 => Plain, "Counter: `counter` in `counters` and `fabric`.";
     link: Word => Dict, "Name of the link, unique within the recording, e.g. `memory 0`, `PCIe nvme0n1`.";
     kind: Word => Dict, "Kind of the link, e.g. `memory`, `PCIe`.";

@@ -11,9 +11,7 @@ use super::column_type::{I32, I64, Null, Text, Word, table};
 table! {
     "loss", "everything that was not seen", sorted by [];
     Own;
-    host: Word => Dict, "Host name.";
-    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
-    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+    origin;
     mono_ns: I64 => Delta, "Time at which the loss was noticed, `CLOCK_MONOTONIC`, ns.";
     span_ns: I64 => Delta, "Length of the time before `mono_ns` that the loss may affect, ns.";
     cause: Word => Dict, "Cause of the loss: a word of the list below.";

@@ -19,9 +19,7 @@ use crate::named_values::named_values;
 table! {
     "marks", "instants and spans that users named while recording", sorted by [];
     Own;
-    host: Word => Dict, "Host name.";
-    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
-    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+    origin;
     mono_ns: I64 => Plain, "Time of an instant, or begin of a span, `CLOCK_MONOTONIC`, ns.";
     end_ns: Null<I64> => Plain, "End of a span, `CLOCK_MONOTONIC`, ns; null for an instant, and for a span that was not ended before the recording was.";
     kind: Word => Dict, "`instant` or `span`.";

@@ -10,9 +10,7 @@ use super::origin::RecordingOrigin;
 table! {
     "run", "the recording's metadata", sorted by [];
     Own;
-    host: Word => Dict, "Host name.";
-    boot_id: Word => Dict, "Random id of the boot (`/proc/sys/kernel/random/boot_id`): times of `CLOCK_MONOTONIC` and ids compare within one boot.";
-    cluster: Null<Word> => Dict, "Cluster the host is in, as `--cluster` named it; null where it was not named.";
+    origin;
     key: Text => Plain, "Name, with the prefix `uncore_trace.`.";
     value: Text => Plain, "Value; JSON where the key says so.";
 }
