@@ -30,7 +30,7 @@ pub(super) fn explain_error(error: &(dyn Error + 'static)) -> String {
 }
 
 /// The I/O error in the chain.
-fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+pub(super) fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
     let mut cause = Some(error);
     while let Some(current) = cause {
         if let Some(io) = current.downcast_ref::<io::Error>() {

@@ -77,7 +77,6 @@ pub(super) struct RecordingFiles {
 
 #[derive(Debug)]
 struct TableSink {
-    target: PathBuf,
     partial: Partial,
     pending: Vec<RecordBatch>,
     rows: usize,
@@ -149,10 +148,9 @@ impl RecordingFiles {
                 }
                 partial => partial?,
             };
-            let target = target.clone();
-            self.tables.push(TableSink { target, partial, pending: Vec::new(), rows: 0 });
+            self.tables.push(TableSink { partial, pending: Vec::new(), rows: 0 });
             if self.lock.is_none() {
-                let fabric = &self.tables[0].target;
+                let fabric = &self.tables[0].partial.target;
                 self.lock =
                     Some(lock::lock_output(&self.path, fabric, create.mode, create.command)?);
             }
@@ -169,7 +167,7 @@ impl RecordingFiles {
 
     /// See [`super::writer::Writer::access_needs`].
     pub(super) fn access_needs(&self) -> ThreadNeeds {
-        let targets = self.tables.iter().map(|table| table.target.clone()).collect();
+        let targets = self.tables.iter().map(|table| table.partial.target.clone()).collect();
         let parent = disk::parent_dir(&self.path).to_owned();
         let partial = self.tables.iter().map(|table| table.partial.dir.clone());
         let (writes, names) = match (&self.manifest, &self.created_dir) {
@@ -276,7 +274,7 @@ impl RecordingFiles {
         while let Some(table) = self.tables.first_mut() {
             let def = table.partial.def;
             let pairs = if def.name == fabric::TABLE.name { &self.pairs } else { metadata };
-            match finish::assemble_table(&mut table.partial, &table.target, pairs) {
+            match finish::assemble_table(&mut table.partial, pairs) {
                 Ok(assembled) => {
                     total += assembled.size;
                     self.tables.remove(0);

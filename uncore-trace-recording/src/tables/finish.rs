@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 
@@ -28,10 +28,9 @@ pub(super) struct Assembled {
     pub digest: String,
 }
 
-/// Makes `target` from `partial` with the metadata `pairs`.
+/// Makes the final file of `partial` with the metadata `pairs`.
 pub(super) fn assemble_table(
     partial: &mut Partial,
-    target: &Path,
     pairs: &BTreeMap<String, String>,
 ) -> Result<Assembled> {
     if partial.def.name == run::TABLE.name && partial.segments.is_empty() {
@@ -45,7 +44,7 @@ pub(super) fn assemble_table(
     let written = encode::concatenate_files(&temporary, &partial.file_properties(pairs), &paths)
         .and_then(|(rows, digest)| {
             let size = RecordingSize { rows, bytes: disk::file_size(&temporary)? };
-            disk::rename_durably(&temporary, target)?;
+            disk::rename_durably(&temporary, &partial.target)?;
             Ok(Assembled { size, digest })
         });
     if written.is_err() {

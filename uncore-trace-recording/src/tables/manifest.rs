@@ -26,11 +26,7 @@ impl Manifest {
     ///
     /// The list is damaged.
     pub fn from_metadata(pairs: &BTreeMap<String, String>) -> Result<Option<Manifest>> {
-        let parse = |text: &String| {
-            serde_json::from_str(text)
-                .with_context(|| format!("the metadata {} is damaged", metadata::TABLES))
-        };
-        pairs.get(metadata::TABLES).map(parse).transpose()
+        metadata::parse_json(pairs, metadata::TABLES)
     }
 
     /// The metadata with this list added.

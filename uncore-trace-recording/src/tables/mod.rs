@@ -45,7 +45,7 @@ pub mod output_path;
 mod queue;
 mod recovery;
 mod segment;
-pub mod stream;
+mod stream;
 pub mod thread;
 pub mod writer;
 

@@ -147,7 +147,8 @@ pub(crate) fn warn_of_open_dir(dir: &Path) {
 /// table.
 pub fn require_only_fabric(dataset: &Path, output: &Path) -> Result<()> {
     let root = disk::with_action("look at", dataset, fs::metadata(dataset))?;
-    if is_same(disk::parent_dir(output), &root) && output.file_name() == fabric_name().file_name() {
+    let is_fabric = output.file_name() == table_path(dataset, &fabric::TABLE).file_name();
+    if is_fabric && is_same(disk::parent_dir(output), &root) {
         return Ok(());
     }
     require_outside_dataset(dataset, output, ", of which only fabric.parquet can be replaced")
@@ -167,11 +168,17 @@ pub fn require_apart(recording: &Path, output: &Path) -> Result<()> {
 /// Checks that `output` is not in the directory of a rotated recording, where `*/fabric.parquet`
 /// matches its parts.
 pub fn require_outside_series(dir: &Path, output: &Path) -> Result<()> {
+    require_outside(dir, output, "")
+}
+
+/// Checks that `output` is not below a directory, of which the error says `but`.
+fn require_outside(dir: &Path, output: &Path, but: &str) -> Result<()> {
     let root = disk::with_action("look at", dir, fs::metadata(dir))?;
-    let parent = fs::canonicalize(disk::parent_dir(&without_slash(output))).unwrap_or_default();
+    // A missing parent is refused elsewhere, and cannot contain anything.
+    let parent = fs::canonicalize(disk::parent_dir(output)).unwrap_or_default();
     if parent.ancestors().any(|ancestor| is_same(ancestor, &root)) {
         bail!(
-            "cannot write {}: it is inside the recording {}; choose a name elsewhere",
+            "cannot write {}: it is inside the recording {}{but}; choose a name elsewhere",
             output.display(),
             dir.display()
         );
@@ -183,32 +190,20 @@ pub fn require_outside_series(dir: &Path, output: &Path) -> Result<()> {
 ///
 /// Files are compared by device and inode, because many paths can lead to one file.
 fn require_outside_dataset(dataset: &Path, output: &Path, but: &str) -> Result<()> {
-    let (shown, dataset_shown) = (output.display(), dataset.display());
-    let root = disk::with_action("look at", dataset, fs::metadata(dataset))?;
-    // A missing parent is refused elsewhere, and cannot contain anything.
-    let parent = fs::canonicalize(disk::parent_dir(output)).unwrap_or_default();
-    if parent.ancestors().any(|ancestor| is_same(ancestor, &root)) {
-        bail!(
-            "cannot write {shown}: it is inside the recording {dataset_shown}{but}; choose a name \
-             elsewhere"
-        );
-    }
+    require_outside(dataset, output, but)?;
     let Ok(existing) = fs::metadata(output) else { return Ok(()) };
     for def in ALL {
         let table = table_path(dataset, def);
         if is_same(&table, &existing) {
             bail!(
-                "cannot write {shown}: it is the same file as {}, a table of the recording; \
-                 choose another name",
+                "cannot write {}: it is the same file as {}, a table of the recording; choose \
+                 another name",
+                output.display(),
                 table.display()
             );
         }
     }
     Ok(())
-}
-
-fn fabric_name() -> PathBuf {
-    table_path(Path::new(""), &fabric::TABLE)
 }
 
 /// Whether `path` is the file or directory of this metadata, after following links.

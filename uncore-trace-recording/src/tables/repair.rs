@@ -71,7 +71,7 @@ pub fn repair_path(path: &Path) -> Result<Repaired> {
     for (def, target) in unfinished {
         let mut partial = Partial::open(def, &target)?;
         drop_unreadable(&mut partial, &mut unreadable);
-        partials.push((target, partial));
+        partials.push(partial);
     }
     let mut pairs = newest_metadata(&partials)?;
     metadata::require_version(&path, &pairs)?;
@@ -85,7 +85,7 @@ pub fn repair_path(path: &Path) -> Result<Repaired> {
         list_finished(manifest, &tables);
     }
     let mut finished = RecordingSize::default();
-    for (target, mut partial) in partials {
+    for mut partial in partials {
         let def = partial.def;
         if def.name == marks::TABLE.name {
             open_spans::add_open_spans(&mut partial, &pairs)?;
@@ -93,7 +93,7 @@ pub fn repair_path(path: &Path) -> Result<Repaired> {
         if let Some(manifest) = manifest.as_ref().filter(|_| def.name == fabric::TABLE.name) {
             pairs = manifest.added_to(&pairs)?;
         }
-        let assembled = finish::assemble_table(&mut partial, &target, &pairs)?;
+        let assembled = finish::assemble_table(&mut partial, &pairs)?;
         finished += assembled.size;
         if let Some(manifest) = &mut manifest {
             manifest.set_digest(def, assembled.digest);
@@ -121,7 +121,7 @@ pub(crate) fn repair_table(def: &'static TableDef, target: &Path) -> Result<Reco
     let newest = partial.segments.last().map(|range| partial.segment_path(*range));
     let mut pairs = newest.as_deref().map(sound::read_metadata).transpose()?.unwrap_or_default();
     pairs.insert(metadata::REPAIRED.to_owned(), "true".to_owned());
-    let assembled = finish::assemble_table(&mut partial, target, &pairs)?;
+    let assembled = finish::assemble_table(&mut partial, &pairs)?;
     drop(lock);
     Ok(assembled.size)
 }
@@ -158,14 +158,14 @@ fn drop_unreadable(partial: &mut Partial, unreadable: &mut Vec<String>) {
 }
 
 /// The metadata of the newest segment of `fabric`, marked as repaired.
-fn newest_metadata(partials: &[(PathBuf, Partial)]) -> Result<BTreeMap<String, String>> {
+fn newest_metadata(partials: &[Partial]) -> Result<BTreeMap<String, String>> {
     let mut pairs = BTreeMap::new();
     // `fabric` is last in the list. If it is already finished, its file has the metadata.
-    if let Some((target, partial)) = partials.last() {
+    if let Some(partial) = partials.last() {
         let from = if partial.def.name == fabric::TABLE.name {
             partial.segments.last().map(|range| partial.segment_path(*range))
         } else {
-            let file = table_path(disk::parent_dir(target), &fabric::TABLE);
+            let file = table_path(disk::parent_dir(&partial.target), &fabric::TABLE);
             fs::exists(&file).unwrap_or(false).then_some(file)
         };
         if let Some(from) = from {

@@ -128,11 +128,7 @@ impl RollupReader {
     /// not belong there are [left out](Self::left_out).
     pub(super) fn open(path: &Path, wanted: &RollupSelection) -> Result<Option<Self>> {
         if !path.is_dir() {
-            return if is_rollup_file(path) {
-                Self::open_file(path, wanted).map(Some)
-            } else {
-                Ok(None)
-            };
+            return is_rollup_file(path).then(|| Self::open_file(path, wanted)).transpose();
         }
         let fabric = table_path(path, &fabric::TABLE);
         let is_recording =

@@ -29,6 +29,8 @@ pub(super) const FAN: u32 = 32;
 pub(super) struct Partial {
     /// The table.
     pub def: &'static TableDef,
+    /// The final file.
+    pub target: PathBuf,
     /// The directory.
     pub dir: PathBuf,
     /// Its segments in order; a merged segment replaces its parts.
@@ -48,22 +50,23 @@ impl Partial {
         let dir = partial_dir(target);
         disk::with_action("create", &dir, mode.create_directory(&dir))?;
         let opened = disk::with_action("open", &dir, File::open(&dir))?;
-        Ok(Partial { def, dir, segments: Vec::new(), bytes: 0, next_seal: 0, mode, opened })
+        let (target, segments) = (target.to_owned(), Vec::new());
+        Ok(Partial { def, target, dir, segments, bytes: 0, next_seal: 0, mode, opened })
     }
 
     /// Opens the directory that a recorder left, and completes an interrupted merge.
     pub(super) fn open(def: &'static TableDef, target: &Path) -> Result<Partial> {
         let dir = partial_dir(target);
-        let (kept, merged) = list_segments(&dir)?;
+        let (segments, merged) = list_segments(&dir)?;
         for range in merged {
             let path = dir.join(range.file_name());
             disk::with_action("remove", &path, fs::remove_file(&path))?;
         }
-        let next_number = kept.last().map_or(0, |range| range.last_seal + 1);
+        let next_seal = segments.last().map_or(0, |range| range.last_seal + 1);
         let opened = disk::with_action("open", &dir, File::open(&dir))?;
         let mode = FileMode::from_path(&dir)?;
-        let mut partial =
-            Partial { def, dir, segments: kept, bytes: 0, next_seal: next_number, mode, opened };
+        let target = target.to_owned();
+        let mut partial = Partial { def, target, dir, segments, bytes: 0, next_seal, mode, opened };
         partial.bytes = partial.size_of(&partial.segments);
         Ok(partial)
     }

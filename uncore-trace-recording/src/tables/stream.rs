@@ -5,7 +5,6 @@
 //! (loss, completeness) cannot be in a stream; the recorder prints it on standard error.
 
 use std::collections::{BTreeMap, HashMap};
-use std::error::Error;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -18,10 +17,10 @@ use super::disk;
 use crate::schema::fabric;
 
 /// The destination of the stream.
-pub type StreamSink = Box<dyn Write + Send>;
+pub(super) type StreamSink = Box<dyn Write + Send>;
 
 /// Writes batches of `fabric` to a pipe.
-pub struct Stream {
+pub(super) struct Stream {
     writer: StreamWriter<StreamSink>,
     rows: u64,
 }
@@ -37,7 +36,7 @@ const GONE: &str = "the reader of the stream has gone (broken pipe)";
 
 impl Stream {
     /// Begins the stream: writes schema and metadata.
-    pub fn create(sink: StreamSink, pairs: &BTreeMap<String, String>) -> Result<Stream> {
+    pub(super) fn create(sink: StreamSink, pairs: &BTreeMap<String, String>) -> Result<Stream> {
         let schema = fabric::schema();
         let pairs: HashMap<String, String> = pairs.clone().into_iter().collect();
         let schema = Arc::unwrap_or_clone(schema).with_metadata(pairs);
@@ -49,7 +48,7 @@ impl Stream {
     }
 
     /// Writes a batch.
-    pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+    pub(super) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.writer.write(batch).map_err(|error| explain_stream_error(&error))?;
         self.rows += batch.num_rows() as u64;
         self.flush_pipe()
@@ -63,7 +62,7 @@ impl Stream {
     }
 
     /// Ends the stream. Returns the number of rows.
-    pub fn finish(mut self) -> Result<u64> {
+    pub(super) fn finish(mut self) -> Result<u64> {
         self.writer.finish().map_err(|error| explain_stream_error(&error))?;
         self.flush_pipe()?;
         Ok(self.rows)
@@ -71,14 +70,7 @@ impl Stream {
 }
 
 fn explain_stream_error(error: &ArrowError) -> anyhow::Error {
-    let broken = match error {
-        ArrowError::IoError(_, io) => io.kind() == io::ErrorKind::BrokenPipe,
-        arrow_error => arrow_error
-            .source()
-            .and_then(|source| source.downcast_ref::<io::Error>())
-            .is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe),
-    };
-    if broken {
+    if disk::io_error(error).is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe) {
         anyhow!(GONE)
     } else {
         anyhow!("cannot write the stream: {}", disk::explain_error(error))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use arrow::array::RecordBatch;
 
 use super::cut_source::PartToCut;
@@ -58,10 +58,9 @@ impl CopiedCpuTimes {
         source_parts: &[PartToCut],
     ) -> Result<Vec<CpuTimeSplit>> {
         for source_part in source_parts {
-            let Some(text) = source_part.pairs.get(metadata::CPU_TIME) else { continue };
-            let recorded: Vec<CpuTimeSplit> = serde_json::from_str(text)
-                .with_context(|| format!("the metadata {} is damaged", metadata::CPU_TIME))?;
-            for recorded_cpu in recorded {
+            let recorded: Option<Vec<CpuTimeSplit>> =
+                metadata::parse_json(&source_part.pairs, metadata::CPU_TIME)?;
+            for recorded_cpu in recorded.into_iter().flatten() {
                 if let Some(time) = self.0.get_mut(&recorded_cpu.cpu) {
                     let worst = &mut time.worst_window_error_ns;
                     *worst = (*worst).max(recorded_cpu.worst_window_error_ns);

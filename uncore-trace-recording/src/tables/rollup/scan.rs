@@ -225,7 +225,7 @@ impl RollupScan {
         for group in self.groups.iter().filter(is_in_turn) {
             let hour_file = &rollup.hour_files[group.file_index];
             for batch in hour_file.table.scan_group(&self.read_columns, group.number)? {
-                let batch = self.select_turn(&batch?, hour_file, (from, until))?;
+                let batch = self.select_turn(&batch?, hour_file, from..=until)?;
                 let ends = columns::i64_column(&batch, TIME)?;
                 let counters = if self.has_counters {
                     let known = |counter: CounterIdentity| {
@@ -281,14 +281,14 @@ impl RollupScan {
         &self,
         batch: &RecordBatch,
         hour_file: &HourFile,
-        turn_range: (i64, i64),
+        turn_span: RangeInclusive<i64>,
     ) -> Result<RecordBatch> {
-        let (from, until) = (turn_range.0.max(*self.wanted_ends.start()), turn_range.1);
+        let selected = *turn_span.start().max(self.wanted_ends.start())..=*turn_span.end();
         let time_column = batch.schema().index_of(TIME)?;
         let ends = columns::i64_column(batch, TIME)?;
         let ends: Int64Array = ends.unary(|end| end.saturating_add(hour_file.shift_ns));
         let is_wanted: BooleanArray =
-            ends.values().iter().map(|end| Some((from..=until).contains(end))).collect();
+            ends.values().iter().map(|end| Some(selected.contains(end))).collect();
         let mut arrays = batch.columns().to_vec();
         arrays[time_column] = Arc::new(ends);
         let batch = RecordBatch::try_new(batch.schema(), arrays)?;
