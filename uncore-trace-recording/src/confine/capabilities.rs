@@ -68,8 +68,7 @@ fn capabilities_to_write(needs: &ThreadNeeds) -> CapabilitySet {
     let is_denied = directories.any(|dir| denied(dir, directory))
         || needs.sockets.iter().any(|socket| denied(socket, Access::WRITE_OK));
     needed.set(CapabilitySet::DAC_OVERRIDE, is_denied);
-    let replaced = needs.replaces.iter();
-    needed.set(CapabilitySet::FOWNER, replaced.into_iter().any(|file| is_anothers(file)));
+    needed.set(CapabilitySet::FOWNER, needs.replaces.iter().any(|file| is_anothers(file)));
     needed
 }
 

@@ -24,7 +24,7 @@ use crate::identity::names::TaskNames;
 ///
 /// Memory is proportional to the records, not to the time that passed: after the recorder was
 /// stopped for an hour, an hour of empty bins must be closed, and none of them is stored.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CpuTrack {
     bin_ns: u64,
     /// Start of the first open bin.
@@ -68,19 +68,14 @@ struct OfflineState {
 impl CpuTrack {
     /// A CPU whose time counts from `start_ns`. If `start_ns` is not a multiple of `bin_ns`, the
     /// first bin is shorter.
-    pub const fn new(start_ns: u64, bin_ns: u64) -> Self {
+    pub fn new(start_ns: u64, bin_ns: u64) -> Self {
         Self {
             bin_ns,
             open_begin_ns: start_ns,
-            bins: VecDeque::new(),
-            long: VecDeque::new(),
-            crossing: Vec::new(),
-            offline: VecDeque::new(),
             accounted_ns: start_ns,
             irq_accounted_ns: start_ns,
-            peeked: Vec::new(),
             stop_ns: u64::MAX,
-            offline_state: None,
+            ..Self::default()
         }
     }
 

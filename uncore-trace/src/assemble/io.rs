@@ -36,7 +36,7 @@ struct NamedDevice {
 }
 
 /// The I/O of a recording so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct IoUse {
     root: PathBuf,
     /// Inode of the recorder's own network namespace.
@@ -130,11 +130,7 @@ impl IoUse {
             netns: netns.ok().map(|file| file.ino()),
             tick_ns,
             transfers: Transfers::new(tick_ns, start_ns),
-            devices: HashMap::new(),
-            interfaces: HashMap::new(),
-            combined: HashMap::new(),
-            completed_by_tick: BTreeMap::new(),
-            unnamed: Vec::new(),
+            ..Self::default()
         }
     }
 

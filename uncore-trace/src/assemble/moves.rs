@@ -41,7 +41,7 @@ struct ReceivedData {
 }
 
 /// The transfers of the ticks that are open.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Transfers {
     tick_ns: u64,
     /// Transfers before this time are not counted.
@@ -62,14 +62,8 @@ struct OpenTick {
 
 impl Transfers {
     /// Starts with the tick that begins at `start_ns`, a multiple of `tick_ns`.
-    pub(super) const fn new(tick_ns: u64, start_ns: u64) -> Self {
-        Self {
-            tick_ns,
-            start_ns,
-            closed_ns: start_ns,
-            open_ticks: BTreeMap::new(),
-            unread: BTreeMap::new(),
-        }
+    pub(super) fn new(tick_ns: u64, start_ns: u64) -> Self {
+        Self { tick_ns, start_ns, closed_ns: start_ns, ..Self::default() }
     }
 
     /// Adds a transfer: to the tick that ends at `tick_end_ns`, or spread evenly over `span`. The

@@ -25,7 +25,7 @@ const MOST: usize = 1 << 14;
 const GUEST_TIME: usize = 43 - 3;
 
 /// A process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct SeenProcess {
     /// Whether it had time in guests.
     runs_guest: bool,
@@ -60,12 +60,7 @@ impl Guests {
         if is_new && self.seen.len() >= MOST {
             self.seen.clear();
         }
-        let nothing = SeenProcess {
-            runs_guest: false,
-            first_look_ns: now_ns,
-            last_look_ns: 0,
-            has_cpu_name: false,
-        };
+        let nothing = SeenProcess { first_look_ns: now_ns, ..SeenProcess::default() };
         let mut seen = *self.seen.entry(task.pid).or_insert(nothing);
         seen.has_cpu_name |= is_virtual_cpu(&task.comm.to_text());
         if (is_new || now_ns >= seen.last_look_ns + AGAIN_NS) && self.may_look(now_ns) {

@@ -44,15 +44,23 @@ struct CgroupMove {
     old_cgroup: u64,
 }
 
+/// The exit of a thread.
+#[derive(Clone, Copy, Debug)]
+struct ThreadExit {
+    time_ns: u64,
+    tid: u32,
+    /// Whether it was the main thread of a process whose name is kept.
+    is_leader: bool,
+}
+
 /// Names of processes and cgroups.
 #[derive(Debug)]
 pub struct TaskNames {
     proc: PathBuf,
     /// Names of the main threads of processes whose other threads were seen.
     leaders: HashMap<u32, Comm>,
-    exited_leaders: VecDeque<(u64, u32)>,
-    /// Threads that exited, with the time.
-    exited: VecDeque<(u64, u32)>,
+    /// Threads that exited.
+    exited: VecDeque<ThreadExit>,
     moves: VecDeque<CgroupMove>,
     /// The last known cgroup of threads that had a slice longer than a tick.
     last_cgroup: HashMap<u32, u64>,
@@ -73,7 +81,6 @@ impl TaskNames {
         Self {
             proc: root.join("proc"),
             leaders: HashMap::new(),
-            exited_leaders: VecDeque::new(),
             exited: VecDeque::new(),
             moves: VecDeque::new(),
             last_cgroup: HashMap::new(),
@@ -257,21 +264,20 @@ impl TaskNames {
                 }
             }
             TaskChange::Exit => {
-                self.last_cgroup.remove(&event.task.tid);
+                let TaskIdentity { tid, pid, .. } = event.task;
+                self.last_cgroup.remove(&tid);
                 // Its last slice ends later, and its record is still to come.
-                self.exited.push_back((event.time_ns, event.task.tid));
-                if event.task.tid == event.task.pid && self.leaders.contains_key(&event.task.pid) {
-                    self.exited_leaders.push_back((event.time_ns, event.task.pid));
-                }
+                let is_leader = tid == pid && self.leaders.contains_key(&pid);
+                self.exited.push_back(ThreadExit { time_ns: event.time_ns, tid, is_leader });
             }
         }
-        let is_due = |(time, _): &mut (u64, u32)| *time + KEEP_NS < event.time_ns;
-        while let Some((_, pid)) = self.exited_leaders.pop_front_if(is_due) {
-            self.leaders.remove(&pid);
-        }
-        while let Some((_, tid)) = self.exited.pop_front_if(is_due) {
+        let is_due = |exit: &mut ThreadExit| exit.time_ns + KEEP_NS < event.time_ns;
+        while let Some(ThreadExit { tid, is_leader, .. }) = self.exited.pop_front_if(is_due) {
             // If another thread has this number by then, its next slice has the cgroup.
             self.last_cgroup.remove(&tid);
+            if is_leader {
+                self.leaders.remove(&tid);
+            }
         }
     }
 
