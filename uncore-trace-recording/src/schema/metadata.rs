@@ -131,7 +131,7 @@ pub fn parse_json<T: DeserializeOwned>(
 /// # Errors
 ///
 /// The key is missing, or its value is no such number.
-pub fn number<T: FromStr + PartialOrd>(
+pub fn number<T: FromStr + PartialOrd + Copy>(
     pairs: &BTreeMap<String, String>,
     key: &str,
     minimum: T,

@@ -41,8 +41,8 @@ impl RowCopier<'_> {
     /// Copies rows of windows or ticks that end between two times.
     pub(super) fn copy_ended(&mut self, time: &str, span: TimeSpan<i64>) -> Result<()> {
         let after_begin = span.begin_ns.saturating_add(1)..=span.end_ns;
-        let scan = self.table.scan_within(self.columns, time, after_begin.clone())?;
-        self.copy_selected(scan, |batch| {
+        let rows = self.table.scan_within(self.columns, time, after_begin.clone())?;
+        self.copy_selected(rows, |batch| {
             let ends = i64_column(batch, time)?.values().iter();
             Ok(ends.map(|end_ns| after_begin.contains(end_ns)).collect())
         })
@@ -57,8 +57,8 @@ impl RowCopier<'_> {
         span: TimeSpan<i64>,
     ) -> Result<()> {
         let after_begin = span.begin_ns.saturating_add(1)..=i64::MAX;
-        let scan = self.table.scan_within(self.columns, end, after_begin)?;
-        self.copy_overlapping(scan, begin, end, span)
+        let rows = self.table.scan_within(self.columns, end, after_begin)?;
+        self.copy_overlapping(rows, begin, end, span)
     }
 
     /// As [`Self::copy_between`], if the begin or the end may be null.
@@ -75,12 +75,12 @@ impl RowCopier<'_> {
     /// it.
     fn copy_overlapping(
         &mut self,
-        scan: TableScan,
+        rows: TableScan,
         begin: &str,
         end: &str,
         span: TimeSpan<i64>,
     ) -> Result<()> {
-        self.copy_selected(scan, |batch| {
+        self.copy_selected(rows, |batch| {
             let (begins, ends) = (i64_column(batch, begin)?, i64_column(batch, end)?);
             let is_within = (0..batch.num_rows()).map(|row| {
                 nullable_value(begins, row).is_none_or(|row_begin| row_begin < span.end_ns)

@@ -117,11 +117,11 @@ fn replay_entries(
 ) -> Result<(Vec<String>, u64)> {
     let mut readings = StoredReadings::open_table(recording)?;
     let mut times = StoredTimes::open_tables(recording)?;
-    let mut io = StoredEntries::open_if_there(recording, io::FORM)?;
-    let mut held = StoredEntries::open_if_there(recording, held::FORM)?;
-    let mut monitors = StoredEntries::open_if_there(recording, monitors::FORM)?;
-    let mut accounts = StoredEntries::open_if_there(recording, accounts::FORM)?;
-    let mut cgroups = StoredEntries::open_table(recording, cgroups::FORM)?;
+    let mut io = StoredEntries::open_if_there(recording, &io::FORM)?;
+    let mut held = StoredEntries::open_if_there(recording, &held::FORM)?;
+    let mut monitors = StoredEntries::open_if_there(recording, &monitors::FORM)?;
+    let mut accounts = StoredEntries::open_if_there(recording, &accounts::FORM)?;
+    let mut cgroups = StoredEntries::open_table(recording, &cgroups::FORM)?;
     let mut log = ReplayLog {
         attributor: Attributor::new(&RecordingFacts {
             plan: &facts.plan,

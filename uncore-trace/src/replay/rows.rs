@@ -50,6 +50,9 @@ pub(super) struct StoredEntries<T> {
     entry: fn(&T) -> LogEntry<'_>,
 }
 
+/// Decodes a batch.
+type DecodeBatch<T> = fn(&RecordBatch) -> Result<Vec<(u64, T)>>;
+
 /// What makes entries of the rows of a table.
 pub(super) struct TableForm<T> {
     /// The table.
@@ -57,21 +60,21 @@ pub(super) struct TableForm<T> {
     /// The columns that are read.
     pub columns: &'static [&'static str],
     /// Decodes a batch: the rows, each with the end of its tick.
-    pub decode: fn(&RecordBatch) -> Result<Vec<(u64, T)>>,
+    pub decode: DecodeBatch<T>,
     /// The entry of a row.
     pub entry: fn(&T) -> LogEntry<'_>,
 }
 
 impl<T> StoredEntries<T> {
     /// Opens a table that older recordings may lack.
-    pub(super) fn open_if_there(recording: &Recording, form: TableForm<T>) -> Result<Self> {
+    pub(super) fn open_if_there(recording: &Recording, form: &TableForm<T>) -> Result<Self> {
         let scan = recording.find_table(form.table)?.map(|table| table.scan_columns(form.columns));
         let rows = scan.transpose()?.map(|scan| TableRows::new(scan, form.decode));
         Ok(Self { rows, entry: form.entry })
     }
 
     /// Opens a table that every recording has.
-    pub(super) fn open_table(recording: &Recording, form: TableForm<T>) -> Result<Self> {
+    pub(super) fn open_table(recording: &Recording, form: &TableForm<T>) -> Result<Self> {
         let scan = recording.open_table(form.table)?.scan_columns(form.columns)?;
         Ok(Self { rows: Some(TableRows::new(scan, form.decode)), entry: form.entry })
     }

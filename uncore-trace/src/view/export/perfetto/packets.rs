@@ -189,7 +189,7 @@ impl<W: Write> TracePackets<W> {
             })?;
         }
         let name_iid = Some(name_iid);
-        let event = TrackEvent { name_iid, debug_annotations, ..TrackEvent::default() };
+        let event = TrackEvent { debug_annotations, name_iid, ..TrackEvent::default() };
         self.write_event(track, ns, event_type as i32, event)
     }
 
