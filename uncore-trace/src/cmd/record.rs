@@ -17,7 +17,7 @@ use crate::choice::default_tick;
 use crate::cli::messages;
 use crate::discover::{CgroupMounts, Machine};
 use crate::plan::{Plan, SHORTEST_WINDOW_NS};
-use crate::record::{self, AtSwitch, OptionsToCheck, RecordOptions, RecordingOutcome, Sampling};
+use crate::record::{self, AtSwitch, RecordOptions, RecordingOutcome, Sampling};
 use crate::schema::row_limit::RowLimit;
 use crate::signals::{Signals, event_loop};
 use crate::tables::output_path;
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     if args.dry_run {
         let monitor = args.monitor.map(usize::from);
-        record::check_options(&machine, &plan, OptionsToCheck { canary: args.canary, monitor })?;
+        record::check_options(&machine, &plan, args.canary, monitor)?;
         return dry_run(&plan, args.json);
     }
     if !args.root.is_here() {

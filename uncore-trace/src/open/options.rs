@@ -25,9 +25,10 @@ pub struct SessionOptions {
 }
 
 /// What triggers the readings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timer {
     /// Pinned, or run-on-cpu where the kernel has no pinned BPF timers.
+    #[default]
     Auto,
     /// A BPF timer that stays on its CPU.
     Pinned,

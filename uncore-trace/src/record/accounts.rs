@@ -6,8 +6,6 @@
 //! is kept only by a recorder that was given it without `CAP_SYS_ADMIN`, so on purpose: root has
 //! both.
 
-mod source;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,9 +13,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use rustix::thread::{CapabilitySet, capabilities};
 
-pub(super) use self::source::prepare_source;
+use super::side_sources::{Preparation, SideSetup, SideSource};
+use super::state::RecorderState;
 use crate::assemble::AccountReading;
 use crate::clock::mono_ns;
 use crate::confine::{self, ThreadNeeds};
@@ -26,6 +26,7 @@ use crate::discover::accounts::{
     Account, AccountReader, AccountSource, AccountValues, HeldDevices, Netlink,
 };
 use crate::entries::Accounted;
+use crate::schema::loss::Cause;
 
 /// Time between two readings.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -43,6 +44,20 @@ const LAST_LOOK: Duration = Duration::from_millis(1);
 /// Why fdinfo is not read.
 const NO_RIGHT: &str = "what each process used of a GPU is not read: it takes CAP_SYS_PTRACE \
                         without CAP_SYS_ADMIN, see docs/privileges.md";
+
+/// Prepares the accounts, if it is recorded who holds which device.
+pub(super) fn prepare_source<'a>(preparation: &Preparation<'_, 'a>) -> Option<SideSetup<'a>> {
+    let setup = || {
+        SideSetup::new(|begun| {
+            // The kernel may not say it.
+            if !begun.session.sees_holders() {
+                return None;
+            }
+            Some(Box::new(AccountSetup::prepare_reading(begun.machine).start_thread()?))
+        })
+    };
+    preparation.wants_holders.then(setup)
+}
 
 /// A reading as the thread made it.
 #[derive(Debug)]
@@ -168,6 +183,29 @@ impl AccountThread {
         if thread.is_finished() {
             drop(thread.join());
         }
+    }
+}
+
+impl SideSource for AccountThread {
+    fn poll(&mut self, state: &mut RecorderState<'_>) -> Result<()> {
+        for (reading, unread) in self.take_readings() {
+            state.open_parts.feed_reading(&reading);
+            for why in unread {
+                state.note_loss(Cause::AccountUnread, reading.time_ns, &why);
+            }
+        }
+        if !state.is_ending
+            && let Some(why) = self.send_held(|| state.open_parts.live.timeline.held_devices())
+        {
+            state.note_loss(Cause::AccountUnread, mono_ns() as u64, why);
+        }
+        Ok(())
+    }
+
+    /// A thread that waits for a driver is not waited for: what it sends later is still taken.
+    fn stop(&mut self, _state: &mut RecorderState<'_>) -> Result<()> {
+        self.stop_thread();
+        Ok(())
     }
 }
 

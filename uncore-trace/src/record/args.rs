@@ -38,11 +38,9 @@ impl Sampling {
 }
 
 /// How and where to record.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a thing of its own to do or not")]
 pub struct RecordOptions {
-    /// Root directory of the files that describe the machine.
-    pub root: PathBuf,
     /// `-`, `FILE.parquet` or a directory.
     pub output: PathBuf,
     /// Overwrite an existing output.
@@ -157,44 +155,16 @@ impl RecordOptions {
     pub fn for_view(machine: &Machine, plan: &Plan) -> Self {
         let window = Duration::from_nanos(plan.window_ns);
         Self {
-            root: machine.root.clone(),
             output: PathBuf::from("-"),
-            force: false,
-            mode: FileMode::default(),
-            rotate: None,
-            keep: None,
-            cluster: None,
-            no_cmdline: false,
             tick: Duration::from_nanos(plan.tick_ns),
             interval: window,
-            duration: None,
-            delay: Duration::ZERO,
-            slices: false,
-            sample_on: Vec::new(),
-            min_gap: Duration::ZERO,
             flush: FLUSH.max(window),
-            cgroups: Vec::new(),
-            trusted_cgroups: Vec::new(),
-            cgroup_depth: None,
-            method: MethodChoice::Auto,
-            lag: Duration::ZERO,
             min_share: MIN_SHARE,
-            row_limit: RowLimit::All,
-            witness_budget: None,
             io: plan.needs_io(MethodChoice::Auto),
-            canary: false,
-            monitor: None,
-            timer: Timer::Auto,
-            btf: None,
             buffer: buffer_mib(machine.cpus.online.len(), false, AtSwitch::from_plan(plan, false))
                 << 20,
-            listen: false,
-            catalog: Vec::new(),
-            tap: None,
-            control: RecorderControl::default(),
             quiet: true,
-            command: Vec::new(),
-            afterwards: ThreadNeeds::default(),
+            ..Self::default()
         }
     }
 }

@@ -67,13 +67,12 @@ impl CpuChanges {
             Some(list) => self.follow_cpus(&list.cpus, state, timer_moves)?,
             // The previous change of reader CPUs is complete: all records that were sent before it
             // have been fed.
-            None if fed_ns >= self.changed_ns => match sources.find_retired(&mut state.session) {
-                Some(retired) => {
-                    retire_counters(state, &retired)?;
-                    true
-                }
-                None => false,
-            },
+            None if fed_ns >= self.changed_ns => {
+                let session = &mut state.session;
+                let retired = sources.each_source().find_map(|source| source.find_retired(session));
+                retired.iter().try_for_each(|retired| retire_counters(state, retired))?;
+                retired.is_some()
+            }
             None => false,
         };
         if has_changed {

@@ -9,10 +9,11 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use super::args::RecordOptions;
-use crate::assemble::{Ledger, Timeline};
+use super::open_part::OpenPart;
+use crate::assemble::Ledger;
 use crate::bounds;
 use crate::clock::Snapshot;
-use crate::open::{Timer, Unopened};
+use crate::open::Timer;
 use crate::plan::Plan;
 use crate::schema::loss::Cause;
 use crate::schema::{SCHEMA_VERSION, metadata};
@@ -66,41 +67,25 @@ pub(super) fn at_start(
     Ok(pairs)
 }
 
-/// How a part of a recording ended.
-#[derive(Debug)]
-pub(super) struct PartEnd {
-    /// Both clocks at the begin of the part.
-    pub clock: Snapshot,
-    /// What triggered the readings.
-    pub timer: Timer,
-    /// Whether no data is missing.
-    pub complete: bool,
-    /// User and system time of this process at the begin of the part, ns.
-    pub own_cpu_ns: i64,
-}
-
 /// The metadata at the end: those of the start, and what is known now.
-pub(super) fn at_end(
-    pairs: &mut BTreeMap<String, String>,
-    timeline: &Timeline,
-    end: &PartEnd,
-) -> Result<()> {
+pub(super) fn at_end(open_part: &mut OpenPart, timer: Timer) -> Result<()> {
+    let OpenPart { timeline, pairs, .. } = open_part;
     note_losses(pairs, &timeline.ledger)?;
     metadata::set_misfits(pairs, &timeline.misfits())?;
     let recorder_use = RecorderUse {
-        cpu_ns: own_cpu_ns() - end.own_cpu_ns,
+        cpu_ns: own_cpu_ns() - open_part.own_cpu_ns,
         max_rss_bytes: max_rss_bytes(),
-        timer: end.timer.name(),
+        timer: timer.name(),
     };
     let mut set = |key: &str, value: String| pairs.insert(key.to_owned(), value);
-    set(metadata::CLOCKS, to_json(&[end.clock, Snapshot::read_clocks()])?);
+    set(metadata::CLOCKS, to_json(&[open_part.clock, Snapshot::read_clocks()])?);
     set(metadata::CPU_TIME, to_json(&timeline.cpu_times())?);
     if let Some(tick) = timeline.stop_tick() {
         set(metadata::STOP_TICK, tick.to_string());
     }
     set(metadata::LIMITED_WINDOWS, timeline.limited_windows().to_string());
     set(metadata::OWN, to_json(&recorder_use)?);
-    set(metadata::COMPLETE, end.complete.to_string());
+    set(metadata::COMPLETE, timeline.ledger.loss_summary().is_complete().to_string());
     Ok(())
 }
 
@@ -113,13 +98,6 @@ pub(super) fn note_losses(pairs: &mut BTreeMap<String, String>, ledger: &Ledger)
     pairs.insert(metadata::LOSS.to_owned(), by_name(ledger.totals())?);
     pairs.insert(metadata::LOSS_FIRST.to_owned(), by_name(&ledger.first_begin_ns)?);
     Ok(())
-}
-
-/// Enters the counters that could not be opened as losses.
-pub(super) fn note_unopened(ledger: &mut Ledger, unopened: &[Unopened], now_ns: u64) {
-    for counter in unopened {
-        ledger.add_explained(Cause::NotOpened, now_ns, Some(counter.counter), &counter.reason);
-    }
 }
 
 fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<String> {

@@ -29,7 +29,7 @@ mod switches;
 mod witness;
 
 pub use self::args::{AtSwitch, RecordOptions, RecorderControl, Sampling, buffer_mib};
-pub use self::dry_run_needs::{OptionsToCheck, check_options};
+pub use self::dry_run_needs::check_options;
 pub use self::metadata::own_cpu_ns;
 pub use self::recorder::RecordingOutcome;
 pub use self::setup::{has_raw_tables, record};

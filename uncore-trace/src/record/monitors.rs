@@ -8,7 +8,6 @@
 mod groups;
 mod lost_readings;
 mod reader;
-mod source;
 mod tenant_choice;
 mod tree;
 
@@ -23,9 +22,10 @@ use anyhow::{Context as _, Result, bail};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use self::reader::MonitorReader;
-pub(super) use self::source::prepare_source;
 pub use self::tree::remove_left_groups;
 use self::tree::{KernelTree, ResctrlTree};
+use super::side_sources::{Preparation, SideSetup, SideSource};
+use super::state::RecorderState;
 use crate::assemble::MonitorReading;
 use crate::clock::mono_ns;
 use crate::confine;
@@ -43,6 +43,25 @@ const SHORTEST_WINDOW_NS: u64 = 10_000_000;
 
 /// Time between two lists of the largest tenants.
 const RANKS: Duration = Duration::from_secs(1);
+
+/// Prepares the monitors, if any measure what is counted.
+///
+/// # Errors
+///
+/// Groups are to be made, and cannot be, or nothing would be measured.
+pub(super) fn prepare_source<'a>(
+    preparation: &Preparation<'_, 'a>,
+) -> Result<Option<SideSetup<'a>>> {
+    let Preparation { machine, plan, options, .. } = preparation;
+    // A recorder that was killed may have left monitoring groups.
+    remove_left_groups();
+    let setup = MonitorSetup::prepare_monitors(machine, plan, options.monitor)?;
+    // Its thread confines itself: it may change resctrl, and the recorder's may not.
+    let with_thread = |setup: MonitorSetup| {
+        SideSetup::new(|_begun| setup.start_thread().map(|thread| Box::new(thread) as _))
+    };
+    Ok(setup.map(with_thread))
+}
 
 /// The thread that reads the monitors of a recording; it ends when this is dropped.
 #[derive(Debug)]
@@ -164,6 +183,29 @@ impl MonitorThread {
     fn stop_thread(&mut self) {
         drop(self.tenants.take());
         self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl SideSource for MonitorThread {
+    fn poll(&mut self, state: &mut RecorderState<'_>) -> Result<()> {
+        for reading in self.take_readings() {
+            state.open_parts.feed_reading(&reading);
+            for lost in &reading.lost {
+                state.open_parts.ledger_at(lost.time_ns).add_monitor_loss(lost);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells which tenants are the largest, now that the newest windows are closed.
+    fn end_drain(&mut self, state: &mut RecorderState<'_>) -> Result<()> {
+        self.rank_tenants(|| state.open_parts.live.timeline.largest_cgroups());
+        Ok(())
+    }
+
+    fn stop(&mut self, _state: &mut RecorderState<'_>) -> Result<()> {
+        self.stop_thread();
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use super::args::RecordOptions;
-use super::metadata::{self, PartEnd};
+use super::metadata;
 use super::planned::{link_rows, plan_rows};
 use super::side_sources::SideSources;
 use crate::assemble::{Sink, Timeline, TimelineSetup};
@@ -182,7 +182,9 @@ impl Draft {
         if options.witness_budget.is_some() {
             ledger.set_optional(plan.only_witnesses().map(|witness| witness.id));
         }
-        metadata::note_unopened(ledger, session.unopened(), now_ns);
+        for counter in session.unopened() {
+            ledger.add_explained(Cause::NotOpened, now_ns, Some(counter.counter), &counter.reason);
+        }
         for (id, retired) in &common.retired {
             ledger.add_explained(retired.cause, now_ns, Some(*id), &retired.why);
         }
@@ -242,7 +244,7 @@ pub(super) struct OpenPart {
     losses_sealed: Option<u64>,
     pub clock: Snapshot,
     /// CPU time that this process had used when the part began.
-    own_cpu_ns: i64,
+    pub own_cpu_ns: i64,
 }
 
 impl OpenPart {
@@ -265,10 +267,7 @@ impl OpenPart {
     pub(super) fn end_part(mut self, timer: Timer) -> Result<(Finishing, BTreeMap<Cause, u64>)> {
         self.timeline.write_last_rows(&mut self.sink);
         self.timeline.ledger.write_rows(&mut self.sink);
-        let complete = self.timeline.ledger.loss_summary().is_complete();
-        let Self { clock, own_cpu_ns, .. } = self;
-        let end = PartEnd { clock, timer, complete, own_cpu_ns };
-        metadata::at_end(&mut self.pairs, &self.timeline, &end)?;
+        metadata::at_end(&mut self, timer)?;
         self.sink.finish_rows(&mut self.writer)?;
         Ok((self.writer.start_finishing(self.pairs)?, self.timeline.ledger.totals().clone()))
     }

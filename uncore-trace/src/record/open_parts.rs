@@ -12,6 +12,7 @@ use anyhow::Result;
 
 use super::live_part_space::{LivePartSpace, is_large};
 use super::open_part::{CommonState, Draft, OpenPart};
+use super::recorder::RecordingOutcome;
 use super::rotate::Rotation;
 use super::side_sources::SideSources;
 use crate::assemble::{Ledger, SourceReading};
@@ -45,14 +46,6 @@ pub(super) struct OpenParts {
     /// Losses of the parts before the live one.
     ended_losses: BTreeMap<Cause, u64>,
     timer: Timer,
-}
-
-/// The totals of all parts.
-#[derive(Debug)]
-pub(super) struct RecordingTotals {
-    pub finished: RecordingSize,
-    pub part_count: u32,
-    pub losses: Losses,
 }
 
 impl OpenParts {
@@ -183,7 +176,7 @@ impl OpenParts {
         let start_tick = (now_ns / plan.window_ns + 1) * plan.window_ns / plan.tick_ns;
         self.live.timeline.stop_at(start_tick);
         let mut next_part = draft.begin_part(common, session, start_tick)?;
-        sources.seed_part(session, &mut next_part);
+        sources.each_source().for_each(|source| source.seed_part(session, &mut next_part));
         self.next_part = Some(next_part);
         Ok(())
     }
@@ -195,7 +188,9 @@ impl OpenParts {
         let mut ended_part = std::mem::replace(&mut self.live, next_part);
         ended_part.timeline.give_up(mono_ns() as u64, &mut ended_part.sink);
         self.space.start_finishing(ended_part.writer.sealed_bytes());
-        sources.end_part(&mut ended_part, Some(next_start_ns))?;
+        sources
+            .each_source()
+            .try_for_each(|source| source.end_part(&mut ended_part, Some(next_start_ns)))?;
         let (finishing, totals) = ended_part.end_part(self.timer)?;
         add_losses(&mut self.ended_losses, &totals);
         self.ended_count += 1;
@@ -211,9 +206,15 @@ impl OpenParts {
         self.next_part.is_none()
     }
 
-    /// Ends the last part and waits for the files of all parts.
-    pub(super) fn finish_parts(mut self, sources: &mut SideSources<'_>) -> Result<RecordingTotals> {
-        sources.end_part(&mut self.live, None)?;
+    /// Ends the last part and waits for the files of all parts. The recording took `seconds`, and
+    /// read this many counters.
+    pub(super) fn finish_parts(
+        mut self,
+        sources: &mut SideSources<'_>,
+        seconds: f64,
+        counters: usize,
+    ) -> Result<RecordingOutcome> {
+        sources.each_source().try_for_each(|source| source.end_part(&mut self.live, None))?;
         let (last_finishing, totals) = self.live.end_part(self.timer)?;
         add_losses(&mut self.ended_losses, &totals);
         for finishing in self.finishing.into_iter().chain([last_finishing]) {
@@ -223,7 +224,8 @@ impl OpenParts {
             rotation.trim_parts(0);
         }
         let losses = Losses::from_causes(&self.ended_losses);
-        Ok(RecordingTotals { finished: self.finished, part_count: self.ended_count + 1, losses })
+        let (finished, part_count) = (self.finished, self.ended_count + 1);
+        Ok(RecordingOutcome { finished, part_count, losses, seconds, counters })
     }
 }
 

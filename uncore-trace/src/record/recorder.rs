@@ -7,7 +7,7 @@ use anyhow::Result;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::cpu_changes::CpuChanges;
-use super::open_parts::{LAST_WAIT, RecordingTotals};
+use super::open_parts::LAST_WAIT;
 use super::progress::ProgressLine;
 use super::relief::ReliefControl;
 use super::ring_feed::{RingFeed, SETTLE_NS};
@@ -72,7 +72,8 @@ impl RecorderLoop<'_> {
                     }
                     // Sources come first: what belongs to the live part must be in it before it is
                     // sealed, or ends.
-                    self.sources.end_drain(&mut self.state)?;
+                    let mut sources = self.sources.each_source();
+                    sources.try_for_each(|source| source.end_drain(&mut self.state))?;
                     self.seal_if_due()?;
                     self.state.rotate_if_due(&mut self.sources)?;
                     options.control.count_drain();
@@ -175,14 +176,16 @@ impl RecorderLoop<'_> {
     /// record, so that a tick is closed only when all that belongs to it has been taken.
     fn drain_rings(&mut self) -> Result<bool> {
         let now_ns = self.state.read_statistics();
-        self.sources.poll_sources(&mut self.state)?;
+        self.sources.each_source().try_for_each(|source| source.poll(&mut self.state))?;
         // CPUs are listed before the ring is read: a CPU that is offline in the list has sent all
         // its records before, so they are fed below.
         self.cpu_changes.list_online_cpus(now_ns)?;
         let behind_ns = now_ns.saturating_sub(self.state.fed_ns);
         let outcome = self.feed.feed_records(&mut self.state, &mut self.sources)?;
         self.state.fed_ns = if outcome.has_emptied { now_ns } else { outcome.horizon_ns };
-        self.sources.follow_records(&mut self.state, self.feed.fed_records(outcome))?;
+        let fed = self.feed.fed_records(outcome);
+        let mut sources = self.sources.each_source();
+        sources.try_for_each(|source| source.follow_records(&mut self.state, fed))?;
         self.relief.update_relief(&mut self.state, &self.feed, now_ns, behind_ns);
         if outcome.has_emptied {
             self.feed.clear_backlog();
@@ -215,8 +218,6 @@ impl RecorderLoop<'_> {
         // The session is not needed any more; its programs should not run while the files are
         // finished.
         drop(session);
-        let RecordingTotals { finished, part_count, losses } =
-            open_parts.finish_parts(&mut sources)?;
-        Ok(RecordingOutcome { finished, part_count, losses, seconds, counters })
+        open_parts.finish_parts(&mut sources, seconds, counters)
     }
 }

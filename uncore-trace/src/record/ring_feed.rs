@@ -148,7 +148,7 @@ impl RingFeed {
             new_drops.records.into_iter().enumerate().filter(|(_, lost)| *lost > 0)
         {
             let record_kind = record_kind as u32;
-            sources.note_ring_loss(record_kind);
+            sources.each_source().for_each(|source| source.note_ring_loss(record_kind));
             let cause =
                 if record_kind == KIND_FILE { Cause::HolderUnseen } else { Cause::RingFull };
             let detail = format!("{lost} records of kind {record_kind}");

@@ -19,7 +19,7 @@ use super::recorder::{RecorderLoop, RecordingOutcome};
 use super::relief::ReliefControl;
 use super::ring_feed::RingFeed;
 use super::rotate::Rotation;
-use super::side_sources::{BegunRecording, Preparation, SideSetups, prepare_sources};
+use super::side_sources::{BegunRecording, Preparation, SideSetup, SideSources, prepare_sources};
 use super::state::RecorderState;
 use crate::clock::mono_ns;
 use crate::confine;
@@ -61,7 +61,8 @@ pub async fn record(
         Some((rotation, first_part_target)) => (Some(rotation), first_part_target),
         None => (None, target),
     };
-    let draft = Draft::create_files(first_target, options, plan, setups.part_metadata(), None)?;
+    let source_metadata = setups.iter().flat_map(|setup| setup.metadata.clone()).collect();
+    let draft = Draft::create_files(first_target, options, plan, source_metadata, None)?;
     let online: Vec<u32> = machine.cpus.online.iter().collect();
     let possible = machine.cpus.possible.iter().max().map_or(1, |highest| highest + 1);
     let mut session = Session::open(
@@ -82,7 +83,7 @@ pub async fn record(
     let start_tick = mono_ns() as u64 / plan.tick_ns + 1;
     let common = CommonState::new(options, machine, plan, &session, online);
     let mut live = draft.begin_part(&common, &session, start_tick)?;
-    setups.seed_part(&session, &mut live);
+    setups.iter().for_each(|setup| (setup.seed_part)(&session, &mut live));
     let online = OnlineCpus::open(&machine.root)?;
     let at_switch = AtSwitch::from_plan(plan, options.witness_budget.is_some());
     let drain_period = options.drain_period(common.cpus.len(), at_switch);
@@ -99,7 +100,8 @@ pub async fn record(
     // confined: they confine themselves, as some may do what this thread may not.
     let start_ns = start_tick * plan.tick_ns;
     let mut counting = BegunRecording { session: &mut session, machine, start_ns };
-    let sources = setups.start_sources(&mut counting);
+    let started = setups.into_iter().filter_map(|setup| (setup.start)(&mut counting));
+    let sources = SideSources(started.collect());
     let open_parts = OpenParts::new(live, rotation, timer);
     let rotation_needs = open_parts.rotation_needs();
     let mut recorder = RecorderLoop {
@@ -125,9 +127,9 @@ pub async fn record(
 /// The options with rows for the cgroups of sources, if only some cgroups have rows of their own.
 fn with_own_cgroups<'a>(
     options: &'a RecordOptions,
-    setups: &SideSetups<'_>,
+    setups: &[SideSetup<'_>],
 ) -> Cow<'a, RecordOptions> {
-    let mut own_cgroups = setups.own_cgroups().cloned().peekable();
+    let mut own_cgroups = setups.iter().filter_map(|setup| setup.own_cgroup.clone()).peekable();
     if options.cgroups.is_empty() || own_cgroups.peek().is_none() {
         return Cow::Borrowed(options);
     }

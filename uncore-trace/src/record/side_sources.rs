@@ -8,6 +8,7 @@
 //! see it enters as a loss ([`RecorderState::note_loss`]).
 
 use std::collections::BTreeMap;
+use std::slice::IterMut;
 
 use anyhow::Result;
 
@@ -28,7 +29,7 @@ use crate::tables::writer::RecordingTarget;
 /// What was asked for cannot be recorded; the error says why and the way out.
 pub(super) async fn prepare_sources<'a>(
     preparation: &Preparation<'_, 'a>,
-) -> Result<SideSetups<'a>> {
+) -> Result<Vec<SideSetup<'a>>> {
     let setups = [
         super::monitors::prepare_source(preparation)?,
         super::marks::prepare_source(preparation),
@@ -38,7 +39,7 @@ pub(super) async fn prepare_sources<'a>(
         super::pods::prepare_source(preparation).await,
         super::holders::prepare_source(preparation),
     ];
-    Ok(SideSetups(setups.into_iter().flatten().collect()))
+    Ok(setups.into_iter().flatten().collect())
 }
 
 /// What sources are prepared from.
@@ -68,7 +69,7 @@ type StartSource<'a> = dyn FnOnce(&mut BegunRecording<'_>) -> Option<StartedSour
 /// A source that is prepared.
 pub(super) struct SideSetup<'a> {
     /// Starts it; `None` if it has nothing to record.
-    start: Box<StartSource<'a>>,
+    pub start: Box<StartSource<'a>>,
     /// Enters what holds at the begin of the first part, before the command is started: what the
     /// command does is seen as it happens. See [`SideSource::seed_part`].
     pub seed_part: fn(&Session, &mut OpenPart),
@@ -89,31 +90,6 @@ impl<'a> SideSetup<'a> {
             own_cgroup: None,
             metadata: BTreeMap::new(),
         }
-    }
-}
-
-/// The sources of a recording before it begins.
-pub(super) struct SideSetups<'a>(Vec<SideSetup<'a>>);
-
-impl<'a> SideSetups<'a> {
-    /// The cgroups that sources made.
-    pub(super) fn own_cgroups(&self) -> impl Iterator<Item = &String> {
-        self.0.iter().filter_map(|setup| setup.own_cgroup.as_ref())
-    }
-
-    /// The metadata of sources in the first part.
-    pub(super) fn part_metadata(&self) -> BTreeMap<String, String> {
-        self.0.iter().flat_map(|setup| setup.metadata.clone()).collect()
-    }
-
-    /// Enters what holds at the begin of the first part.
-    pub(super) fn seed_part(&self, session: &Session, open_part: &mut OpenPart) {
-        self.0.iter().for_each(|setup| (setup.seed_part)(session, open_part));
-    }
-
-    /// Starts all sources.
-    pub(super) fn start_sources(self, begun: &mut BegunRecording<'_>) -> SideSources<'a> {
-        SideSources(self.0.into_iter().filter_map(|setup| (setup.start)(begun)).collect())
     }
 }
 
@@ -199,43 +175,23 @@ pub(super) trait SideSource {
     }
 
     /// When it ends.
-    fn stop_point(&self) -> StopPoint;
+    fn stop_point(&self) -> StopPoint {
+        StopPoint::AfterLastTick
+    }
 
     /// Ends it. It is still polled until the recording ends.
-    fn stop(&mut self, state: &mut RecorderState<'_>) -> Result<()>;
+    fn stop(&mut self, _state: &mut RecorderState<'_>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The sources of a recording.
-pub(super) struct SideSources<'a>(Vec<StartedSource<'a>>);
+pub(super) struct SideSources<'a>(pub Vec<StartedSource<'a>>);
 
-impl SideSources<'_> {
-    /// See [`SideSource::poll`].
-    pub(super) fn poll_sources(&mut self, state: &mut RecorderState<'_>) -> Result<()> {
-        self.0.iter_mut().try_for_each(|source| source.poll(state))
-    }
-
-    /// See [`SideSource::follow_records`].
-    pub(super) fn follow_records(
-        &mut self,
-        state: &mut RecorderState<'_>,
-        fed: FedRecords<'_>,
-    ) -> Result<()> {
-        self.0.iter_mut().try_for_each(|source| source.follow_records(state, fed))
-    }
-
-    /// Counters that a source retires; see [`SideSource::find_retired`].
-    pub(super) fn find_retired(&mut self, session: &mut Session) -> Option<RetiredCounters> {
-        self.0.iter_mut().find_map(|source| source.find_retired(session))
-    }
-
-    /// See [`SideSource::end_drain`].
-    pub(super) fn end_drain(&mut self, state: &mut RecorderState<'_>) -> Result<()> {
-        self.0.iter_mut().try_for_each(|source| source.end_drain(state))
-    }
-
-    /// See [`SideSource::note_ring_loss`].
-    pub(super) fn note_ring_loss(&mut self, record_kind: u32) {
-        self.0.iter_mut().for_each(|source| source.note_ring_loss(record_kind));
+impl<'a> SideSources<'a> {
+    /// The sources, in the order of the list of [`prepare_sources`].
+    pub(super) fn each_source(&mut self) -> IterMut<'_, StartedSource<'a>> {
+        self.0.iter_mut()
     }
 
     /// The metadata of sources in a part that has no record yet.
@@ -245,11 +201,6 @@ impl SideSources<'_> {
         Ok(pairs)
     }
 
-    /// See [`SideSource::seed_part`].
-    pub(super) fn seed_part(&mut self, session: &Session, open_part: &mut OpenPart) {
-        self.0.iter_mut().for_each(|source| source.seed_part(session, open_part));
-    }
-
     /// See [`SideSource::seal_part`].
     pub(super) fn seal_part(&mut self, open_part: &mut OpenPart) -> Result<bool> {
         let mut has_changed = false;
@@ -257,15 +208,6 @@ impl SideSources<'_> {
             has_changed |= source.seal_part(open_part)?;
         }
         Ok(has_changed)
-    }
-
-    /// See [`SideSource::end_part`].
-    pub(super) fn end_part(
-        &mut self,
-        open_part: &mut OpenPart,
-        next_start_ns: Option<u64>,
-    ) -> Result<()> {
-        self.0.iter_mut().try_for_each(|source| source.end_part(open_part, next_start_ns))
     }
 
     /// Ends the sources that end at this point, and takes the last that they have.

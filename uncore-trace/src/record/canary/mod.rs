@@ -16,7 +16,6 @@ mod orders;
 mod pace;
 mod process;
 mod routes;
-mod source;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -30,11 +29,16 @@ use anyhow::{Result, bail};
 pub use self::cgroup::remove_left_cgroups;
 use self::orders::CanaryMessage;
 use self::routes::Routes;
-pub(super) use self::source::prepare_source;
 use super::child::{Child, LOOK};
+use super::open_part::OpenPart;
+use super::open_parts::OpenParts;
+use super::side_sources::{Preparation, SideSetup, SideSource, StopPoint};
+use super::state::RecorderState;
+use crate::assemble::Sink;
 use crate::discover::Machine;
 use crate::plan::Plan;
-use crate::schema::canary::{self, Burst, LinkDirection, Skipped};
+use crate::schema::canary::{self, Burst, Skipped};
+use crate::schema::metadata::CANARY;
 use crate::tables::writer::RecordingTarget;
 
 /// The program's name, `argv[0]`, in the process.
@@ -65,14 +69,28 @@ pub(super) fn check_canary(machine: &Machine, plan: &Plan, directory: &Path) -> 
     Routes::find_routes(machine, plan, Some(directory)).map(drop)
 }
 
-/// A burst that has ended.
-#[derive(Debug)]
-struct EndedBurst {
-    pub burst: Burst,
-    /// The disk or interface that moved its bytes; `None` for memory.
-    pub device: Option<String>,
-    /// The links whose counters count them.
-    pub links: Vec<LinkDirection>,
+/// Starts the process of the canary, if one is asked for.
+///
+/// # Errors
+///
+/// See [`CanaryProcess::start_process`].
+pub(super) fn prepare_source<'a>(
+    preparation: &Preparation<'_, 'a>,
+) -> Result<Option<SideSetup<'a>>> {
+    let Preparation { machine, plan, options, target, .. } = preparation;
+    if !options.canary {
+        return Ok(None);
+    }
+    let mut canary = CanaryProcess::start_process(machine, plan, target)?;
+    let mut metadata = BTreeMap::new();
+    canary.summary.write_metadata(&mut metadata)?;
+    let own_cgroup = Some(canary.summary.cgroup.clone());
+    let mut setup = SideSetup::new(|_begun| {
+        canary.child.send_order("go");
+        Some(Box::new(canary))
+    });
+    (setup.own_cgroup, setup.metadata) = (own_cgroup, metadata);
+    Ok(Some(setup))
 }
 
 /// A running canary.
@@ -125,8 +143,8 @@ impl CanaryProcess {
         bail!("the canary was not ready after {} s: leave out --canary", PREPARES.as_secs())
     }
 
-    /// The bursts that have ended since the last call, with their devices and links.
-    fn take_bursts(&mut self) -> Vec<EndedBurst> {
+    /// The bursts that have ended since the last call.
+    fn take_bursts(&mut self) -> Vec<Burst> {
         let was_running = !self.child.has_ended;
         let messages = self.take_messages().unwrap_or_else(|error| {
             log::warn!("cannot read what the canary moved: {error:#}");
@@ -141,7 +159,7 @@ impl CanaryProcess {
         let mut bursts = Vec::new();
         for message in messages {
             match message {
-                CanaryMessage::Burst(burst) => bursts.push(self.routes.route_burst(burst)),
+                CanaryMessage::Burst(burst) => bursts.push(burst),
                 CanaryMessage::GaveUp { kind: traffic, why } => {
                     log::warn!("the canary no longer moves {}: {why}", traffic.kind_name());
                 }
@@ -153,7 +171,7 @@ impl CanaryProcess {
     }
 
     /// Ends its last burst, and returns the bursts that have ended since the last call.
-    fn stop_moving(&mut self) -> Vec<EndedBurst> {
+    fn stop_moving(&mut self) -> Vec<Burst> {
         self.child.close_orders();
         let begin = Instant::now();
         let mut bursts = self.take_bursts();
@@ -164,12 +182,61 @@ impl CanaryProcess {
         bursts
     }
 
+    /// Enters bursts that have ended, each in the part in which it ended.
+    fn enter_bursts(&mut self, bursts: Vec<Burst>, open_parts: &mut OpenParts) -> Result<()> {
+        for burst in bursts {
+            let (device, links) = self.routes.route_burst(&burst);
+            let open_part = open_parts.part_of_end(burst.end_ns);
+            let new_summary = || self.summary.clone();
+            let summary = self.part_summaries.entry(open_part.start_ns).or_insert_with(new_summary);
+            summary.add_burst(burst.kind, &links, burst.bytes);
+            let Sink { rows, origin, .. } = &mut open_part.sink;
+            rows.canary.append_burst(&burst, device.as_deref(), &links, origin)?;
+        }
+        Ok(())
+    }
     /// The messages that have arrived since the last call.
     fn take_messages(&mut self) -> Result<Vec<CanaryMessage>> {
         let messages: Vec<CanaryMessage> = self.child.take_answers()?;
         // Its exit takes longer: it frees its arrays.
         self.child.has_ended |= matches!(messages.last(), Some(CanaryMessage::Ended));
         Ok(messages)
+    }
+}
+
+impl SideSource for CanaryProcess {
+    fn end_drain(&mut self, state: &mut RecorderState<'_>) -> Result<()> {
+        let bursts = self.take_bursts();
+        self.enter_bursts(bursts, &mut state.open_parts)
+    }
+
+    fn write_metadata(&self, pairs: &mut BTreeMap<String, String>) -> Result<()> {
+        self.summary.write_metadata(pairs)
+    }
+
+    /// Writes what the canary moved into the metadata.
+    fn seal_part(&mut self, open_part: &mut OpenPart) -> Result<bool> {
+        let summary = self.part_summaries.get(&open_part.start_ns).unwrap_or(&self.summary);
+        let previous = open_part.pairs.get(CANARY).cloned();
+        summary.write_metadata(&mut open_part.pairs)?;
+        Ok(previous.as_ref() != open_part.pairs.get(CANARY))
+    }
+
+    fn end_part(&mut self, open_part: &mut OpenPart, _next_start_ns: Option<u64>) -> Result<()> {
+        self.seal_part(open_part)?;
+        self.part_summaries.remove(&open_part.start_ns);
+        Ok(())
+    }
+
+    /// All its bytes are to be counted.
+    fn stop_point(&self) -> StopPoint {
+        StopPoint::BeforeLastTick
+    }
+
+    /// Ends the last burst.
+    fn stop(&mut self, state: &mut RecorderState<'_>) -> Result<()> {
+        let bursts = self.stop_moving();
+        self.enter_bursts(bursts, &mut state.open_parts)
     }
 }
 

@@ -102,43 +102,20 @@ impl Movers {
         random: &mut Rng,
         skipped: &mut Vec<Skipped>,
     ) -> Self {
-        let mut or_skip = |traffic, error: anyhow::Error| {
-            skipped.push(Skipped { kind: traffic, why: format!("{error:#}") });
-        };
-        let disk = orders.disk.map(|disk_orders| DiskReader::new(&disk_orders, random)).transpose();
-        let disk = disk.unwrap_or_else(|error| {
-            or_skip(CanaryKind::Disk, error);
-            None
-        });
-        let network = orders
-            .network
-            .map(|network_orders| LoopbackSender::new(network_orders.bytes_per_s))
-            .transpose();
-        let network = network.unwrap_or_else(|error| {
-            or_skip(CanaryKind::Network, error);
-            None
-        });
-        let memory = orders
-            .memory
-            .map(|memory_orders| MemoryReader::new(memory_orders, free_memory))
-            .transpose();
-        let memory = memory.unwrap_or_else(|error| {
-            or_skip(CanaryKind::Memory, error);
-            None
-        });
+        let disk = orders.disk.map(|disk_orders| DiskReader::new(&disk_orders, random));
+        let network = orders.network.map(|orders| LoopbackSender::new(orders.bytes_per_s));
+        let memory = orders.memory.map(|orders| MemoryReader::new(orders, free_memory));
+        let disk = or_skip(CanaryKind::Disk, disk, skipped);
+        let network = or_skip(CanaryKind::Network, network, skipped);
+        let memory = or_skip(CanaryKind::Memory, memory, skipped);
         Self { memory, disk, network, cpus: orders.cpus }
     }
 
     fn possible_kinds(&self) -> Vec<CanaryKind> {
-        let movers = [
-            (CanaryKind::Memory, self.memory.is_some()),
-            (CanaryKind::Disk, self.disk.is_some()),
-            (CanaryKind::Network, self.network.is_some()),
-        ];
-        movers
-            .into_iter()
-            .filter_map(|(kind_to_move, can_move)| can_move.then_some(kind_to_move))
-            .collect()
+        let memory = self.memory.as_ref().map(|_| CanaryKind::Memory);
+        let disk = self.disk.as_ref().map(|_| CanaryKind::Disk);
+        let network = self.network.as_ref().map(|_| CanaryKind::Network);
+        [memory, disk, network].into_iter().flatten().collect()
     }
 
     /// Does not move this kind again.
@@ -179,6 +156,16 @@ impl Movers {
             }
         }
     }
+}
+
+/// What moves a kind of traffic; if it cannot be made, the kind is in `skipped`.
+fn or_skip<T>(
+    traffic: CanaryKind,
+    mover: Option<Result<T>>,
+    skipped: &mut Vec<Skipped>,
+) -> Option<T> {
+    let skip = |error| skipped.push(Skipped { kind: traffic, why: format!("{error:#}") });
+    mover?.map_err(skip).ok()
 }
 
 /// Moves this process to any of these CPUs.

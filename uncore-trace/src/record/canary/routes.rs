@@ -13,7 +13,6 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::fs::{major, minor};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::EndedBurst;
 use super::orders::{CanaryNode, DiskOrders, MemoryOrders, NetworkOrders, Orders};
 use crate::bounds;
 use crate::discover::Machine;
@@ -138,9 +137,10 @@ impl Routes {
         Self { lanes: find_lanes(plan), sockets, nodes, has_one_socket, disks: Vec::new() }
     }
 
-    /// A burst with its device, and the links that count it.
-    pub(super) fn route_burst(&self, burst: Burst) -> EndedBurst {
-        let (device, links) = match burst.kind {
+    /// The disk or interface that moved the bytes of a burst, `None` for memory, and the links whose
+    /// counters count them.
+    pub(super) fn route_burst(&self, burst: &Burst) -> (Option<String>, Vec<LinkDirection>) {
+        match burst.kind {
             CanaryKind::Memory => (None, self.links_of_memory(burst.cpu, burst.node)),
             CanaryKind::Disk => (self.disks.first().cloned(), self.links_of_device(&self.disks)),
             CanaryKind::Network => {
@@ -148,8 +148,7 @@ impl Routes {
                 let links = self.links_of_device(std::slice::from_ref(&device));
                 (Some(device), links)
             }
-        };
-        EndedBurst { burst, device, links }
+        }
     }
 
     /// The links that count reads by `cpu` of memory of `node`.

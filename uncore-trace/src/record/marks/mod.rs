@@ -7,10 +7,8 @@
 mod book;
 mod listen;
 pub mod send;
-mod source;
 pub mod wire;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
@@ -19,8 +17,9 @@ use tokio::task::JoinSet;
 
 use self::book::{MarkBook, MarkStorage};
 use self::listen::{SharedBook, lock_book};
-pub(super) use self::source::prepare_source;
-use crate::assemble::{Ledger, Sink};
+use super::open_part::OpenPart;
+use super::side_sources::{Preparation, SideSetup, SideSource};
+use super::state::RecorderState;
 use crate::clock::mono_ns;
 use crate::tables::writer::RecordingTarget;
 
@@ -30,6 +29,18 @@ struct RecordingMarks {
     book: SharedBook,
     /// The tasks; they end when this is dropped.
     listeners: JoinSet<()>,
+}
+
+/// Listens for marks from now on, if any may come.
+pub(super) fn prepare_source<'a>(preparation: &Preparation<'_, 'a>) -> Option<SideSetup<'a>> {
+    if !preparation.options.listen {
+        return None;
+    }
+    let marks = RecordingMarks::open_listeners(preparation.target);
+    Some(SideSetup::new(|begun| {
+        lock_book(&marks.book).begin_recording(begun.start_ns as i64);
+        Some(Box::new(marks))
+    }))
 }
 
 impl RecordingMarks {
@@ -56,53 +67,43 @@ impl RecordingMarks {
         }
         Self { book, listeners }
     }
+}
 
-    /// Begins the recording at `start_ns`, `CLOCK_MONOTONIC`.
-    fn begin_recording(&self, start_ns: i64) {
-        lock_book(&self.book).begin_recording(start_ns);
+/// They are not polled: tasks of the event loop take them, and a part gets its own when it is
+/// sealed.
+impl SideSource for RecordingMarks {
+    fn seal_part(&mut self, open_part: &mut OpenPart) -> Result<bool> {
+        enter_marks(&mut lock_book(&self.book), open_part)
     }
 
-    /// Stops taking marks. Open spans stay without an end.
-    fn stop_listening(&mut self) {
+    fn end_part(&mut self, open_part: &mut OpenPart, next_start_ns: Option<u64>) -> Result<()> {
+        let mut book = lock_book(&self.book);
+        match next_start_ns {
+            Some(start_ns) => enter_marks(&mut book.end_part(start_ns as i64), open_part),
+            None => enter_marks(&mut book, open_part),
+        }
+        .map(drop)
+    }
+
+    /// Stops taking marks. Those that the command wrote just before it ended have been read by
+    /// then. Open spans stay without an end.
+    fn stop(&mut self, _state: &mut RecorderState<'_>) -> Result<()> {
         self.listeners.abort_all();
         lock_book(&self.book).close_spans();
-    }
-
-    /// Ends a part of the recording at `at_ns`, `CLOCK_MONOTONIC`. Returns the marks of that part
-    /// that were taken so far.
-    fn split_book(&self, at_ns: i64) -> PartMarks {
-        PartMarks(Mutex::new(lock_book(&self.book).end_part(at_ns)).into())
-    }
-
-    /// The marks of the live part.
-    fn live_marks(&self) -> PartMarks {
-        PartMarks(Arc::clone(&self.book))
+        Ok(())
     }
 }
 
-/// The marks of a part of the recording.
-#[derive(Debug)]
-struct PartMarks(SharedBook);
-
-impl PartMarks {
-    /// Moves final marks to the table, and rejected ones to the losses.
-    fn hand_over(&self, sink: &mut Sink, ledger: &mut Ledger) {
-        let mut book = lock_book(&self.0);
-        for mark in book.take_rows() {
-            sink.rows.marks.append(&mark.to_row(&sink.origin));
-        }
-        for (refusal, count) in book.take_lost() {
-            ledger.add_rejected_marks(
-                mono_ns() as u64,
-                count,
-                &format!("not taken: {}", refusal.reason()),
-            );
-        }
+/// Moves final marks to the table of a part, and rejected ones to its losses. `true` if its
+/// metadata changed.
+fn enter_marks(book: &mut MarkBook, open_part: &mut OpenPart) -> Result<bool> {
+    let OpenPart { sink, timeline, pairs, .. } = open_part;
+    for mark in book.take_rows() {
+        sink.rows.marks.append(&mark.to_row(&sink.origin));
     }
-
-    /// Writes the marks into the metadata, if they changed since the last call. Returns whether
-    /// they had.
-    fn note_in_metadata(&self, pairs: &mut BTreeMap<String, String>) -> Result<bool> {
-        lock_book(&self.0).note_in_metadata(pairs)
+    for (refusal, count) in book.take_lost() {
+        let why = format!("not taken: {}", refusal.reason());
+        timeline.ledger.add_rejected_marks(mono_ns() as u64, count, &why);
     }
+    book.note_in_metadata(pairs)
 }
