@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use super::pci::PciAddress;
-use super::read::read_bytes;
+use super::read::{read_array, read_bytes};
 
 /// The table, below the root.
 const TABLE: &str = "sys/firmware/acpi/tables/IORT";
@@ -85,8 +85,7 @@ impl StreamIds {
         let mut smmus = Vec::new();
         for _ in 0..count {
             let Some(node_type) = table.get(offset) else { break };
-            let length =
-                usize::from(u16::from_le_bytes([*table.get(offset + 1)?, *table.get(offset + 2)?]));
+            let length = usize::from(u16::from_le_bytes(read_array(table, offset + 1)?));
             let node = table.get(offset..offset.checked_add(length)?)?;
             match *node_type {
                 ROOT_COMPLEX => streams.mappings.extend(parse_mappings(node)),
@@ -134,7 +133,7 @@ fn parse_mappings(node: &[u8]) -> Vec<StreamMapping> {
 }
 
 fn read_word(bytes: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(offset..offset.checked_add(4)?)?.try_into().ok()?))
+    read_array(bytes, offset).map(u32::from_le_bytes)
 }
 
 #[cfg(test)]

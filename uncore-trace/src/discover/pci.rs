@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::read::{Problems, read_bytes};
+use super::read::{Problems, read_array, read_bytes};
 use super::speed::LinkSpeed;
 
 /// Directory of the PCI functions, below the root.
@@ -242,10 +242,7 @@ pub(super) fn addresses_in_path(path: &Path) -> Vec<PciAddress> {
 /// Finds the capability in 4096 bytes of configuration space (PCI Express Base 6.0, 7.6.3 and
 /// 7.9.6).
 fn parse_tegra_port(config: &[u8]) -> Option<TegraPort> {
-    let word = |word_offset: usize| {
-        let bytes = config.get(word_offset..word_offset + 4)?;
-        Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-    };
+    let word = |word_offset| read_array(config, word_offset).map(u32::from_le_bytes);
     let mut header_offset = 0x100;
     // A cyclic list ends after as many headers of two words as fit into the space.
     for _ in 0..(4096 - 256) / 8 {
@@ -254,12 +251,8 @@ fn parse_tegra_port(config: &[u8]) -> Option<TegraPort> {
             && word(header_offset + 4)? & 0xffff == NVIDIA
             && word(header_offset + 8)? & 0xffff == 0x4;
         if is_ours {
-            let byte = |offset: usize| config.get(header_offset + offset).copied();
-            return Some(TegraPort {
-                port: byte(0xe)?,
-                root_complex: byte(0xf)?,
-                socket: byte(0x10)?,
-            });
+            let [port, root_complex, socket] = read_array(config, header_offset + 0xe)?;
+            return Some(TegraPort { port, root_complex, socket });
         }
         header_offset = (header >> 20) as usize & 0xffc;
         if header_offset < 0x100 {

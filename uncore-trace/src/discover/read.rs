@@ -104,6 +104,11 @@ pub(super) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     bounds::system_bytes(path)
 }
 
+/// Bytes at this offset; `None` behind the end.
+pub(crate) fn read_array<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
+    bytes.get(offset..)?.first_chunk().copied()
+}
+
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

@@ -100,50 +100,44 @@ impl OwnProcess {
 
     /// What answered `call` with `errno`; `None` if it is none of what is known here.
     fn find_barrier(self, call: Call, errno: i32) -> Option<Barrier> {
-        let make_barrier = |reason: String, remedies: &[&'static str]| Barrier {
-            reason,
-            remedies: remedies.to_vec(),
-        };
         let (needed, names) = call.needed_privileges();
         let Self { privileges, is_paranoid } = self;
         let is_admin = privileges.has_capabilities(CapabilitySet::SYS_ADMIN);
         let has_all = is_admin || privileges.has_capabilities(needed);
         let name = call.call_name();
-        let profile = || make_barrier(format!("a seccomp profile forbids {name}"), &PROFILE);
-        match errno {
-            libc::ENOSYS if privileges.is_filtered => Some(profile()),
-            libc::ENOSYS => Some(make_barrier(
+        let profile = || (format!("a seccomp profile forbids {name}"), &PROFILE[..]);
+        let (reason, remedies): (String, &[&'static str]) = match errno {
+            libc::ENOSYS if privileges.is_filtered => profile(),
+            libc::ENOSYS => (
                 format!(
                     "this kernel has no {name} ({} is not set), or a sandbox such as gVisor hides \
                      it",
                     call.kernel_option()
                 ),
                 &["run it on the host, or in a container with the runtime runc"],
-            )),
-            libc::EPERM | libc::EACCES if !privileges.initial_namespace => Some(make_barrier(
+            ),
+            libc::EPERM | libc::EACCES if !privileges.initial_namespace => (
                 "the capabilities of a user namespace do not cover it".to_owned(),
                 &["run it on the host, outside of the user namespace"],
-            )),
-            libc::EACCES if call == Call::Perf && has_all && !is_admin && is_paranoid => {
-                let reason =
-                    "kernel.perf_event_paranoid is above 2, so that CAP_PERFMON is not enough";
-                Some(make_barrier(reason.to_owned(), &["sysctl -w kernel.perf_event_paranoid=2"]))
-            }
-            libc::EPERM | libc::EACCES if has_all && privileges.is_filtered => Some(profile()),
-            libc::EPERM | libc::EACCES if has_all => Some(make_barrier(
+            ),
+            libc::EACCES if call == Call::Perf && has_all && !is_admin && is_paranoid => (
+                "kernel.perf_event_paranoid is above 2, so that CAP_PERFMON is not enough"
+                    .to_owned(),
+                &["sysctl -w kernel.perf_event_paranoid=2"],
+            ),
+            libc::EPERM | libc::EACCES if has_all && privileges.is_filtered => profile(),
+            libc::EPERM | libc::EACCES if has_all => (
                 format!("a security module of the kernel forbids {name} (SELinux, lockdown)"),
                 &["allow it in its policy"],
-            )),
-            libc::EPERM | libc::EACCES if privileges.euid == 0 => {
-                let reason =
-                    format!("{names} is needed, which this container or service withholds");
-                Some(make_barrier(reason, &CAPABILITIES))
-            }
-            libc::EPERM | libc::EACCES => {
-                Some(make_barrier(format!("root, or {names}, is needed"), &[]))
-            }
-            _ => None,
-        }
+            ),
+            libc::EPERM | libc::EACCES if privileges.euid == 0 => (
+                format!("{names} is needed, which this container or service withholds"),
+                &CAPABILITIES,
+            ),
+            libc::EPERM | libc::EACCES => (format!("root, or {names}, is needed"), &[]),
+            _ => return None,
+        };
+        Some(Barrier { reason, remedies: remedies.to_vec() })
     }
 }
 

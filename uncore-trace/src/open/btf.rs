@@ -11,6 +11,7 @@ use rustix::system::uname;
 
 use super::SAMPLE;
 use crate::bounds;
+use crate::discover::read_array;
 
 /// The kernel's own type information.
 pub(super) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
@@ -43,6 +44,13 @@ const MAX_DEPTH: u32 = 8;
 /// Members that are examined for one name. Members of an anonymous structure count each time, so a
 /// search ends even if types refer to themselves. `task_struct` has some 300 members (Linux 6.18).
 const MAX_MEMBERS: u32 = 1 << 16;
+
+/// A global of the programs with its value.
+pub(super) type GlobalValue = (&'static str, u64);
+
+/// A global of the programs, and the path through nested members whose offsets are added to its
+/// value.
+pub(super) type MemberGlobal = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// The kernel's types, indexed by name on request.
 #[derive(Debug)]
@@ -141,6 +149,16 @@ impl KernelTypes {
             .types_named(structure)
             .find_map(|type_offset| self.find_member(type_offset, member, 0, &mut members_left));
         offset.with_context(|| format!("struct {structure} has no member {member}"))
+    }
+
+    /// The values of globals that are offsets of members.
+    pub(super) fn member_values(&self, globals: &[MemberGlobal]) -> Result<Vec<GlobalValue>> {
+        let value = |&(global, path): &MemberGlobal| {
+            let offsets =
+                path.iter().map(|(structure, member)| self.member_offset(structure, member));
+            Ok((global, offsets.sum::<Result<u64>>()?))
+        };
+        globals.iter().map(value).collect()
     }
 
     /// Value of an enumerator.
@@ -252,12 +270,8 @@ pub fn find_elsewhere(root: &Path, release: &str) -> Option<(PathBuf, KernelType
 
 /// The section of this name in an ELF file of 64 bits, in the machine's byte order (elf(5)).
 fn elf_section<'a>(elf: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let half =
-        |offset: usize| Some(u16::from_ne_bytes(elf.get(offset..offset + 2)?.try_into().ok()?));
-    let long = |offset: usize| {
-        let bytes = elf.get(offset..offset.checked_add(8)?)?;
-        usize::try_from(u64::from_ne_bytes(bytes.try_into().ok()?)).ok()
-    };
+    let half = |offset| read_array(elf, offset).map(u16::from_ne_bytes);
+    let long = |offset| usize::try_from(u64::from_ne_bytes(read_array(elf, offset)?)).ok();
     // e_shoff, e_shentsize, e_shnum and e_shstrndx of Elf64_Ehdr.
     let (table, size, count) = (long(0x28)?, usize::from(half(0x3a)?), usize::from(half(0x3c)?));
     let header = |index: usize| table.checked_add(index.checked_mul(size)?);
@@ -280,8 +294,7 @@ const fn kind_and_len(info: u32) -> (u32, usize) {
 
 /// The type section and the string section.
 fn btf_sections(data: &[u8]) -> Option<(&[u8], &[u8])> {
-    let magic = u16::from_ne_bytes(data.get(..2)?.try_into().ok()?);
-    if magic != MAGIC || data.len() < 24 {
+    if u16::from_ne_bytes(read_array(data, 0)?) != MAGIC || data.len() < 24 {
         return None;
     }
     let body = data.get(read_word(data, 4) as usize..)?;
@@ -308,10 +321,9 @@ fn tail_len(type_kind: u32, len: usize) -> Result<usize> {
     })
 }
 
-fn read_word(data: &[u8], offset: usize) -> u32 {
-    data.get(offset..offset + 4)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map_or(0, u32::from_ne_bytes)
+/// The number of 32 bits at this offset; 0 behind the end.
+pub(super) fn read_word(data: &[u8], offset: usize) -> u32 {
+    read_array(data, offset).map_or(0, u32::from_ne_bytes)
 }
 
 /// Whether the string at this offset is `text`.

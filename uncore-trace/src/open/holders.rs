@@ -21,7 +21,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use uncore_trace_common::config;
 use uncore_trace_common::record::FileEvent;
 
-use super::btf::KernelTypes;
+use super::btf::{GlobalValue, KernelTypes, MemberGlobal, read_word};
 use super::counters::bpf_call;
 use super::programs::{attach_raw, check_load, find_program};
 use crate::clock::TimeSpan;
@@ -82,31 +82,29 @@ struct IterCreateAttr {
 }
 
 /// What the programs need.
-const OFFSETS: [(&str, (&str, &str)); 12] = [
-    (config::TASK_TGID, ("task_struct", "tgid")),
-    (config::TASK_COMM, ("task_struct", "comm")),
-    (config::TASK_FILES, ("task_struct", "files")),
-    (config::TASK_CGROUPS, ("task_struct", "cgroups")),
-    (config::CSET_CGROUP, ("css_set", "dfl_cgrp")),
-    (config::FILES_TABLE, ("files_struct", "fdt")),
-    (config::TABLE_SIZE, ("fdtable", "max_fds")),
-    (config::TABLE_FILES, ("fdtable", "fd")),
-    (config::FILE_INODE, ("file", "f_inode")),
-    (config::FILE_MODE, ("file", "f_mode")),
-    (config::INODE_MODE, ("inode", "i_mode")),
-    (config::INODE_DEVICE, ("inode", "i_rdev")),
+const OFFSETS: [MemberGlobal; 12] = [
+    (config::TASK_TGID, &[("task_struct", "tgid")]),
+    (config::TASK_COMM, &[("task_struct", "comm")]),
+    (config::TASK_FILES, &[("task_struct", "files")]),
+    (config::TASK_CGROUPS, &[("task_struct", "cgroups")]),
+    (config::CSET_CGROUP, &[("css_set", "dfl_cgrp")]),
+    (config::FILES_TABLE, &[("files_struct", "fdt")]),
+    (config::TABLE_SIZE, &[("fdtable", "max_fds")]),
+    (config::TABLE_FILES, &[("fdtable", "fd")]),
+    (config::FILE_INODE, &[("file", "f_inode")]),
+    (config::FILE_MODE, &[("file", "f_mode")]),
+    (config::INODE_MODE, &[("inode", "i_mode")]),
+    (config::INODE_DEVICE, &[("inode", "i_rdev")]),
 ];
 
 /// What the running kernel has of it.
 #[derive(Debug)]
-pub(super) struct HolderSettings(Vec<(&'static str, u64)>);
+pub(super) struct HolderSettings(Vec<GlobalValue>);
 
 impl HolderSettings {
     /// Looks up what the programs need.
     pub(super) fn from_types(types: &KernelTypes) -> Result<Self> {
-        let offset =
-            |&(global, (structure, member))| Ok((global, types.member_offset(structure, member)?));
-        OFFSETS.iter().map(offset).collect::<Result<_>>().map(Self)
+        types.member_values(&OFFSETS).map(Self)
     }
 
     /// Sets the programs' globals and sizes their maps.
@@ -198,7 +196,7 @@ impl HolderPrograms {
             };
             for bytes in chunk[..len].chunks_exact(size_of::<FileEvent>()) {
                 // A process may have a million files of one device.
-                if seen.insert(KEY.map(|offset| u32_at(bytes, offset))) {
+                if seen.insert(KEY.map(|offset| read_word(bytes, offset))) {
                     records.extend_from_slice(bytes);
                 }
                 ensure!(seen.len() <= MOST_SEEN, "too many processes have files of devices open");
@@ -206,11 +204,6 @@ impl HolderPrograms {
         }
         Ok(OpenFiles { span: TimeSpan::new(begin_ns, mono_ns() as u64), records })
     }
-}
-
-/// The number at this place of a record.
-fn u32_at(bytes: &[u8], offset: usize) -> u32 {
-    bytes.get(offset..).and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_ne_bytes)
 }
 
 /// Loads and attaches the programs that follow files.

@@ -177,14 +177,10 @@ impl Session {
             if !counter.per_cpu && since.elapsed() < MOVE {
                 continue;
             }
-            if let Ok(count) = counter.event.read() {
-                counter.base = count.add_earlier(counter.base);
-            }
             // A driver that finds no CPU for a counter leaves it on its CPU.
             let has_cpu = counter.reader.is_some_and(|cpu| self.follower.online.contains(&cpu));
             let why = if has_cpu && !counter.per_cpu { StopCause::Pmu } else { StopCause::Cpu };
-            (counter.stopped, counter.reader, counter.idle) = (true, None, None);
-            stopped.push(Stopped { id: counter.id, count: counter.base, why });
+            stopped.push(counter.note_stop(why));
         }
         stopped
     }
@@ -267,14 +263,8 @@ impl Session {
             let mut cpus: Vec<u32> =
                 old.into_iter().chain(known.get(&pmu_and_reader).copied()).collect();
             cpus.extend(self.follower.likely_readers(root, counter));
-            self.offer_to_probe(index)?;
-            let mut reader = None;
-            for cpu in cpus {
-                if self.follower.online.contains(&cpu) && self.can_read(cpu)? {
-                    reader = Some(cpu);
-                    break;
-                }
-            }
+            cpus.retain(|cpu| self.follower.online.contains(cpu));
+            let reader = self.first_reader(index, cpus)?;
             if let Some(cpu) = reader {
                 known.insert(pmu_and_reader, cpu);
             }
@@ -300,6 +290,17 @@ impl Session {
         self.counters
             .insert(self.probe_slot(), counter.event.as_fd())
             .context("cannot put a counter into the perf event array")
+    }
+
+    /// The first of these CPUs that can read the counter with this index.
+    pub(super) fn first_reader(&mut self, index: usize, cpus: Vec<u32>) -> Result<Option<u32>> {
+        self.offer_to_probe(index)?;
+        for cpu in cpus {
+            if self.can_read(cpu)? {
+                return Ok(Some(cpu));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether the counter in the probe's slot can be read on `cpu`.

@@ -11,7 +11,7 @@ use aya::programs::Program;
 use aya::{Ebpf, EbpfLoader};
 use uncore_trace_common::config::{self, MISSING};
 
-use super::btf::KernelTypes;
+use super::btf::{GlobalValue, KernelTypes, MemberGlobal};
 use super::programs::attach_raw;
 use crate::bounds;
 
@@ -32,11 +32,8 @@ pub(super) const PROGRAMS: [&str; 8] = [
     "skb_copy_datagram_iovec",
 ];
 
-/// A path through nested members; the offsets are added.
-type MemberPath = &'static [(&'static str, &'static str)];
-
 /// What the programs for block devices require.
-const BLOCK: [(&str, MemberPath); 7] = [
+const BLOCK: [MemberGlobal; 7] = [
     (config::REQUEST_QUEUE, &[("request", "q")]),
     (config::REQUEST_FLAGS, &[("request", "cmd_flags")]),
     (config::REQUEST_LEN, &[("request", "__data_len")]),
@@ -54,7 +51,7 @@ const OPERATIONS: [(&str, &str); 3] = [
 ];
 
 /// What the programs for network interfaces require.
-const NET: [(&str, MemberPath); 9] = [
+const NET: [MemberGlobal; 9] = [
     (config::SKB_LEN, &[("sk_buff", "len")]),
     (config::SKB_SK, &[("sk_buff", "sk")]),
     (config::SKB_DEV, &[("sk_buff", "dev")]),
@@ -68,7 +65,7 @@ const NET: [(&str, MemberPath); 9] = [
 
 /// What a kernel may lack. Then the cgroup is that of the current task (`CONFIG_BLK_CGROUP`,
 /// `CONFIG_SOCK_CGROUP_DATA`), and there is one network namespace (`CONFIG_NET_NS`).
-const OPTIONAL: [(&str, MemberPath); 6] = [
+const OPTIONAL: [MemberGlobal; 6] = [
     (config::BIO_BLKG, &[("bio", "bi_blkg")]),
     (config::BLKG_BLKCG, &[("blkcg_gq", "blkcg")]),
     (config::BLKCG_CGROUP, &[("blkcg", "css"), ("cgroup_subsys_state", "cgroup")]),
@@ -80,28 +77,30 @@ const OPTIONAL: [(&str, MemberPath); 6] = [
 /// What the running kernel offers to these programs.
 #[derive(Debug, Default)]
 pub(super) struct IoSettings {
-    settings: Vec<(&'static str, u64)>,
-    /// Programs to attach, in this order. They have the names of their tracepoints.
-    programs: Vec<&'static str>,
+    settings: Vec<GlobalValue>,
+    /// The programs that this kernel can load, to attach in this order. They have the names of their
+    /// tracepoints.
+    pub(super) programs: Vec<&'static str>,
     /// What cannot be seen and why, one line each.
-    unseen: Vec<String>,
+    pub(super) unseen: Vec<String>,
 }
 
 impl IoSettings {
     /// Looks up what the programs need.
     pub(super) fn from_types(types: &KernelTypes) -> Self {
         let mut io_settings = Self { settings: vec![(config::IO_WANTED, 1)], ..Self::default() };
-        let block = member_offsets(types, &BLOCK).and_then(|block_offsets| {
+        let block = types.member_values(&BLOCK).and_then(|block_offsets| {
             let value = |&(global, name)| Ok((global, types.enumerator_value("req_op", name)?));
             let operations: Result<Vec<_>> = OPERATIONS.iter().map(value).collect();
             Ok([block_offsets, operations?].concat())
         });
         io_settings.add_programs("block", block, types, block_programs(types));
-        let net = member_offsets(types, &NET);
+        let net = types.member_values(&NET);
         let programs = ["net_dev_start_xmit", "netif_receive_skb", "skb_copy_datagram_iovec"];
         io_settings.add_programs("network", net, types, programs.into());
-        for &(global, path) in &OPTIONAL {
-            io_settings.settings.push((global, path_offset(types, path).unwrap_or(MISSING)));
+        for optional in OPTIONAL {
+            let value = types.member_values(&[optional]);
+            io_settings.settings.extend(value.unwrap_or_else(|_| vec![(optional.0, MISSING)]));
         }
         io_settings
     }
@@ -109,7 +108,7 @@ impl IoSettings {
     fn add_programs(
         &mut self,
         device_type: &str,
-        offsets: Result<Vec<(&'static str, u64)>>,
+        offsets: Result<Vec<GlobalValue>>,
         types: &KernelTypes,
         programs: Vec<&'static str>,
     ) {
@@ -125,16 +124,6 @@ impl IoSettings {
             }
             (Err(error), _) => self.unseen.push(format!("{device_type} devices: {error:#}")),
         }
-    }
-
-    /// What cannot be seen, and why.
-    pub(super) fn unseen(&self) -> &[String] {
-        &self.unseen
-    }
-
-    /// The programs that this kernel can load.
-    pub(super) fn programs(&self) -> &[&'static str] {
-        &self.programs
     }
 
     /// Sets the programs' globals and sizes their maps, for `cpus` possible CPUs.
@@ -181,15 +170,4 @@ fn block_programs(types: &KernelTypes) -> Vec<&'static str> {
     };
     // If only the end of a request is seen, it has no owner.
     begin_programs.iter().copied().chain(end_programs).collect()
-}
-
-fn member_offsets(
-    types: &KernelTypes,
-    wanted: &[(&'static str, MemberPath)],
-) -> Result<Vec<(&'static str, u64)>> {
-    wanted.iter().map(|&(global, path)| Ok((global, path_offset(types, path)?))).collect()
-}
-
-fn path_offset(types: &KernelTypes, path: MemberPath) -> Result<u64> {
-    path.iter().map(|(structure, member)| types.member_offset(structure, member)).sum()
 }

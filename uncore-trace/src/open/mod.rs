@@ -30,8 +30,11 @@ mod verifier;
 mod visit;
 mod witness;
 
+use anyhow::Result;
+
 pub use self::barrier::{Barrier, Call, barrier_to_call};
 pub use self::btf::{KernelTypes, MAKE, find_elsewhere};
+use self::counters::CounterArray;
 pub use self::drops::DropCounts;
 pub use self::holders::OpenFiles;
 pub use self::hotplug::{CpuSetChange, PlacementHints, StopCause, Stopped};
@@ -57,4 +60,12 @@ fn bpf_refusal(act: &str, error: &(dyn std::error::Error + 'static)) -> String {
         Some(barrier) => format!("{act} ({barrier}; see `uncore-trace doctor`; {SAMPLE})"),
         None => act.to_owned(),
     }
+}
+
+/// A perf event array with this many slots, for the counters of a recording.
+fn make_counter_array(slots: u32) -> Result<CounterArray> {
+    CounterArray::create(slots).map_err(|error| {
+        let act = bpf_refusal("cannot make the perf event array", &error);
+        anyhow::Error::new(error).context(act)
+    })
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 use uncore_trace_common::state::MAX_WATCHED;
 
 use super::barrier::{Call, barrier_to_call};
+use super::hotplug::{StopCause, Stopped};
 use super::perf::{EventRequest, PerfEvent};
 use super::session::Unopened;
 use crate::count::Count;
@@ -120,6 +121,22 @@ pub(super) struct OpenCounter {
     pub idle: Option<Instant>,
     /// Its slot in the perf event array.
     pub slot: u32,
+}
+
+impl OpenCounter {
+    /// Its id, and its count so far; `None` if it cannot be read.
+    pub(super) fn total_count(&self) -> Option<(u32, Count)> {
+        Some((self.id, self.event.read().ok()?.add_earlier(self.base)))
+    }
+
+    /// Keeps its count: it has stopped, and no CPU reads it.
+    pub(super) fn note_stop(&mut self, why: StopCause) -> Stopped {
+        if let Some((_, count)) = self.total_count() {
+            self.base = count;
+        }
+        (self.stopped, self.reader, self.idle) = (true, None, None);
+        Stopped { id: self.id, count: self.base, why }
+    }
 }
 
 /// Opens all counters that are perf events, disabled. Also returns those that could not be opened.

@@ -12,7 +12,7 @@ use rustix::system::uname;
 use uncore_trace_common::config;
 
 use super::barrier::{self, Call};
-use super::btf::KernelTypes;
+use super::btf::{GlobalValue, KernelTypes, MemberGlobal};
 use super::counters::CounterArray;
 use super::open_counter::SwitchReadings;
 use super::options::SessionOptions;
@@ -37,19 +37,19 @@ const RAW_SWITCH: &str = "raw_switch";
 const OF_SOFTIRQS: [&str; 2] = ["softirq_entry", "softirq_exit"];
 
 /// Structure members whose offsets the programs need, each with its global.
-const OFFSETS: [(&str, (&str, &str)); 5] = [
-    (config::TASK_PID, ("task_struct", "pid")),
-    (config::CGROUP_KN, ("cgroup", "kn")),
-    (config::CGROUP_ROOT, ("cgroup", "root")),
-    (config::KERNFS_ID, ("kernfs_node", "id")),
-    (config::ROOT_HIERARCHY, ("cgroup_root", "hierarchy_id")),
+const OFFSETS: [MemberGlobal; 5] = [
+    (config::TASK_PID, &[("task_struct", "pid")]),
+    (config::CGROUP_KN, &[("cgroup", "kn")]),
+    (config::CGROUP_ROOT, &[("cgroup", "root")]),
+    (config::KERNFS_ID, &[("kernfs_node", "id")]),
+    (config::ROOT_HIERARCHY, &[("cgroup_root", "hierarchy_id")]),
 ];
 
 /// The way from the perf event array to the count of a counter in memory, likewise.
-const WATCHED: [(&str, (&str, &str)); 3] = [
-    (config::ARRAY_ENTRIES, ("bpf_array", "ptrs")),
-    (config::ENTRY_EVENT, ("bpf_event_entry", "event")),
-    (config::EVENT_COUNT, ("perf_event", "count")),
+const WATCHED: [MemberGlobal; 3] = [
+    (config::ARRAY_ENTRIES, &[("bpf_array", "ptrs")]),
+    (config::ENTRY_EVENT, &[("bpf_event_entry", "event")]),
+    (config::EVENT_COUNT, &[("perf_event", "count")]),
 ];
 
 /// The function of the kernel (Linux 6.2) whose result the programs can load from, whatever address
@@ -74,32 +74,25 @@ pub(super) fn load_object(
     (io, files): (Option<&io::IoSettings>, Option<&holders::HolderSettings>),
     log: VerifierLogLevel,
 ) -> Result<Ebpf> {
-    let offset =
-        |(_, (structure, member)): &(_, (&str, &str))| types.member_offset(structure, member);
-    let offsets: Vec<u64> = OFFSETS.iter().map(offset).collect::<Result<_>>()?;
-    let settings = [
+    let mut settings = types.member_values(&OFFSETS)?;
+    settings.extend([
         (config::TICK_NS, options.tick_ns),
         (config::SLICES, u64::from(options.slices)),
         (config::SAMPLE_ON_SCHED, u64::from(options.sample_on_sched)),
         (config::SAMPLE_ON_IRQ, u64::from(options.sample_on_irq)),
         (config::MIN_GAP_NS, options.min_gap_ns),
         (config::AT_SWITCH, u64::from(at_switch != SwitchReadings::Nothing)),
-    ];
+    ]);
     let mut object = decompress_object()?;
-    let watch_settings = if at_switch == SwitchReadings::Watched {
-        watch_counts(&mut object, types).unwrap_or_else(|error| {
-            log::info!("counts are read at every switch: {error:#}");
-            Vec::new()
-        })
-    } else {
-        Vec::new()
-    };
+    if at_switch == SwitchReadings::Watched {
+        match watch_counts(&mut object, types) {
+            Ok(watch_settings) => settings.extend(watch_settings),
+            Err(error) => log::info!("counts are read at every switch: {error:#}"),
+        }
+    }
     let mut loader = EbpfLoader::new();
     loader.verifier_log_level(log);
-    for (name, value) in settings.iter().chain(&watch_settings) {
-        loader.override_global(name, value, true);
-    }
-    for ((name, _), value) in OFFSETS.iter().zip(&offsets) {
+    for (name, value) in &settings {
         loader.override_global(name, value, true);
     }
     for map in ["RINGS", "CPUS", "SAMPLERS", "PROGRESS", "TIMERS", "TURNS"] {
@@ -124,12 +117,8 @@ pub(super) fn load_object(
 }
 
 /// Has the programs watch counts: the settings for that, unless the kernel keeps counts elsewhere.
-fn watch_counts(object: &mut [u8], types: &KernelTypes) -> Result<Vec<(&'static str, u64)>> {
-    let setting = |&(name, (structure, member)): &(_, (&str, &str))| {
-        Ok((name, types.member_offset(structure, member)?))
-    };
-    let mut settings: Vec<(&'static str, u64)> =
-        WATCHED.iter().map(setting).collect::<Result<_>>()?;
+fn watch_counts(object: &mut [u8], types: &KernelTypes) -> Result<Vec<GlobalValue>> {
+    let mut settings = types.member_values(&WATCHED)?;
     settings.push((config::WATCH_COUNTS, 1));
     if let Some(function) = types.function_number(CAST)
         && let Some(event_type) = types.struct_number("perf_event")

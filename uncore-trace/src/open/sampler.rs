@@ -21,7 +21,7 @@ use aya::maps::{Array, MapData};
 use aya::programs::{BtfTracePoint, ProgramFd, RawTracePoint};
 use aya::{Btf, Ebpf};
 use rustix::thread::{CapabilitySet, clock_nanosleep_absolute};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::{ClockId, Timespec};
 use uncore_trace_common::state::{SAMPLER_ARMED, SAMPLER_OFF, SAMPLER_WANTED, Sampler};
 
 use super::open_counter::Layout;
@@ -30,6 +30,7 @@ use super::programs;
 use super::run_on_cpu::run_on_cpu;
 use super::shared_counters;
 use super::visit::visit_cpus;
+use crate::clock::mono_ns;
 use crate::confine::{self, ThreadNeeds};
 
 /// The running sampler.
@@ -171,7 +172,7 @@ impl RunningSampler {
             assign_layout(samplers, cpu, layout, state)?;
         }
         if let Some(thread) = &self.thread {
-            *lock_readers(&thread.readers) = layouts.keys().copied().collect();
+            *thread.control.lock_readers() = layouts.keys().copied().collect();
             return Ok(true);
         }
         if wanted.is_empty() {
@@ -194,7 +195,8 @@ impl RunningSampler {
 
     /// Whether the sampler's thread failed to reach a CPU since the last call.
     pub(super) fn take_unreached(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| thread.unreached.swap(false, Ordering::Relaxed))
+        let thread = self.thread.as_ref();
+        thread.is_some_and(|thread| thread.control.unreached.swap(false, Ordering::Relaxed))
     }
 
     /// Stops sampling. Pinned timers stop at their next tick.
@@ -213,16 +215,24 @@ impl RunningSampler {
     }
 }
 
-#[derive(Debug)]
-struct SamplerThread {
-    stop: Arc<AtomicBool>,
-    unreached: Arc<AtomicBool>,
-    readers: Arc<Mutex<Vec<u32>>>,
-    handle: JoinHandle<()>,
+/// What the sampler's thread shares with the thread that started it.
+#[derive(Debug, Default)]
+struct SamplerControl {
+    stop: AtomicBool,
+    unreached: AtomicBool,
+    readers: Mutex<Vec<u32>>,
 }
 
-fn lock_readers(readers: &Mutex<Vec<u32>>) -> MutexGuard<'_, Vec<u32>> {
-    readers.lock().unwrap_or_else(PoisonError::into_inner)
+impl SamplerControl {
+    fn lock_readers(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct SamplerThread {
+    control: Arc<SamplerControl>,
+    handle: JoinHandle<()>,
 }
 
 impl SamplerThread {
@@ -232,41 +242,32 @@ impl SamplerThread {
         // The thread owns a second descriptor of the program.
         let program = program.fd().context("cannot get the BPF program run_on_cpu")?;
         let program = program.try_clone().context("cannot get the BPF program run_on_cpu")?;
-        let (stop, unreached) =
-            (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let readers = Arc::new(Mutex::new(readers));
-        let (stopped, missed, asked) =
-            (Arc::clone(&stop), Arc::clone(&unreached), Arc::clone(&readers));
+        let readers = Mutex::new(readers);
+        let control = Arc::new(SamplerControl { readers, ..SamplerControl::default() });
+        let shared = Arc::clone(&control);
         let handle = thread::Builder::new()
             .name("sampler".to_owned())
-            .spawn(move || sample_ticks(&program, tick_ns, &asked, &stopped, &missed))
+            .spawn(move || sample_ticks(&program, tick_ns, &shared))
             .context("cannot start the sampler's thread")?;
-        Ok(Self { stop, unreached, readers, handle })
+        Ok(Self { control, handle })
     }
 
     fn stop(self) -> Result<()> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.control.stop.store(true, Ordering::Relaxed);
         self.handle.join().map_err(|_panic| anyhow!("the sampler's thread ended early"))
     }
 }
 
-fn sample_ticks(
-    program: &ProgramFd,
-    tick_ns: u64,
-    readers: &Mutex<Vec<u32>>,
-    stop: &AtomicBool,
-    unreached: &AtomicBool,
-) {
+fn sample_ticks(program: &ProgramFd, tick_ns: u64, control: &SamplerControl) {
     if let Err(error) = go_first() {
         log::info!(
-            "cannot raise the priority of the sampler's thread, so ticks may be late: \
-                    {error}"
+            "cannot raise the priority of the sampler's thread, so ticks may be late: {error}"
         );
     }
     let capabilities = CapabilitySet::PERFMON | CapabilitySet::BPF;
     confine::restrict_thread(&ThreadNeeds { capabilities, ..ThreadNeeds::default() });
-    while !stop.load(Ordering::Relaxed) {
-        let next_ns = (monotonic_ns() / tick_ns + 1) * tick_ns;
+    while !control.stop.load(Ordering::Relaxed) {
+        let next_ns = (mono_ns() as u64 / tick_ns + 1) * tick_ns;
         let until = Timespec {
             tv_sec: (next_ns / 1_000_000_000) as i64,
             tv_nsec: (next_ns % 1_000_000_000) as i64,
@@ -274,10 +275,10 @@ fn sample_ticks(
         if clock_nanosleep_absolute(ClockId::Monotonic, &until).is_err() {
             continue;
         }
-        for &cpu in lock_readers(readers).iter() {
+        for &cpu in control.lock_readers().iter() {
             // A CPU that cannot be reached has no reading, and the tables show that.
             if run_on_cpu(program.as_fd(), cpu).is_err() {
-                unreached.store(true, Ordering::Relaxed);
+                control.unreached.store(true, Ordering::Relaxed);
             }
         }
     }
@@ -297,11 +298,6 @@ fn go_first() -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
-}
-
-fn monotonic_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::open_counter::{self, Layout, OpenCounter, SwitchReadings};
 use super::options::{SessionOptions, Timer};
 use super::sampler::{self, RunningSampler};
 use super::statistics::DeviceStatistics;
-use super::{SAMPLE, bpf_refusal, io, limits, pmu, programs, rings, shared_counters};
+use super::{SAMPLE, io, limits, make_counter_array, pmu, programs, rings, shared_counters};
 use crate::count::Count;
 use crate::discover::nodes::DeviceDrivers;
 use crate::plan::Plan;
@@ -132,10 +132,7 @@ impl Session {
                 layout.counters.len()
             );
         }
-        let counters = CounterArray::create(2 * opened.len() as u32 + 1).map_err(|error| {
-            let act = bpf_refusal("cannot make the perf event array", &error);
-            anyhow::Error::new(error).context(act)
-        })?;
+        let counters = make_counter_array(2 * opened.len() as u32 + 1)?;
         let at_switch = SwitchReadings::of_counters(&opened, &layouts);
         // First, because its error names the way out.
         let (types, is_own) = KernelTypes::of_kernel(btf)?;
@@ -281,10 +278,7 @@ impl Session {
     pub fn current_counts(&self) -> Vec<(u32, Count)> {
         let counting =
             self.opened.iter().filter(|counter| !counter.stopped && counter.reader.is_some());
-        let count = |counter: &OpenCounter| {
-            Some((counter.id, counter.event.read().ok()?.add_earlier(counter.base)))
-        };
-        counting.filter_map(count).collect()
+        counting.filter_map(OpenCounter::total_count).collect()
     }
 
     /// What each reader CPU reads.
@@ -314,7 +308,7 @@ impl Session {
 
     /// If I/O is recorded: what cannot be seen of it, and why.
     pub fn unseen(&self) -> &[String] {
-        self.io.as_ref().map_or(&[], |io| io.kernel.unseen())
+        self.io.as_ref().map_or(&[], |io| &io.kernel.unseen)
     }
 
     /// Whether it is seen who holds which device: that was asked for, a driver of such devices is

@@ -33,14 +33,7 @@ impl Session {
                 continue;
             };
             let Some(reader) = counter.reader else { continue };
-            self.offer_to_probe(index)?;
-            let mut shared = false;
-            for cpu in self.near_cpus(reader) {
-                shared = self.can_read(cpu)?;
-                if shared {
-                    break;
-                }
-            }
+            let shared = self.first_reader(index, self.near_cpus(reader))?.is_some();
             if let Some(counter) = self.opened.get_mut(index) {
                 counter.shared = shared;
             }

@@ -102,22 +102,14 @@ impl StatisticFile {
 fn counter_file(counter: &Counter, root: &Path) -> Option<(PathBuf, usize, u64)> {
     let scope = counter.io.as_ref()?;
     let device = scope.devices.first()?;
-    let class = root.join("sys/class");
-    Some(match (device_kind(counter), scope.direction) {
+    let (class, file, field, unit) = match (device_kind(counter), scope.direction) {
         // Sectors read and written.
-        (DeviceKind::Disk, IoDirection::Read) => {
-            (class.join("block").join(device).join("stat"), 2, SECTOR)
-        }
-        (DeviceKind::Disk, IoDirection::Write) => {
-            (class.join("block").join(device).join("stat"), 6, SECTOR)
-        }
-        (DeviceKind::Net, IoDirection::Read) => {
-            (class.join("net").join(device).join("statistics/rx_bytes"), 0, 1)
-        }
-        (DeviceKind::Net, IoDirection::Write) => {
-            (class.join("net").join(device).join("statistics/tx_bytes"), 0, 1)
-        }
-    })
+        (DeviceKind::Disk, IoDirection::Read) => ("block", "stat", 2, SECTOR),
+        (DeviceKind::Disk, IoDirection::Write) => ("block", "stat", 6, SECTOR),
+        (DeviceKind::Net, IoDirection::Read) => ("net", "statistics/rx_bytes", 0, 1),
+        (DeviceKind::Net, IoDirection::Write) => ("net", "statistics/tx_bytes", 0, 1),
+    };
+    Some((root.join("sys/class").join(class).join(device).join(file), field, unit))
 }
 
 fn device_kind(counter: &Counter) -> DeviceKind {

@@ -15,7 +15,7 @@ use super::btf::{KernelTypes, VMLINUX};
 use super::counters::CounterArray;
 use super::open_counter::SwitchReadings;
 use super::options::{SessionOptions, Timer};
-use super::{bpf_refusal, holders, io, programs};
+use super::{holders, io, make_counter_array, programs};
 
 /// Instructions after which the verifier gives up: `BPF_COMPLEXITY_LIMIT_INSNS`,
 /// include/linux/bpf.h, Linux 6.1 to 7.2.
@@ -67,7 +67,7 @@ pub struct VerifiedProgram {
 ///
 /// The maps cannot be created, or the kernel does not report its figures.
 pub fn verify_programs() -> Result<Vec<VerifiedProgram>> {
-    let counters = one_slot_array()?;
+    let counters = make_counter_array(1)?;
     let kernel = Btf::from_sys_fs().context("cannot read the kernel's BTF")?;
     let types = KernelTypes::read(VMLINUX.as_ref())?;
     let io = io::IoSettings::from_types(&types);
@@ -84,7 +84,7 @@ pub fn verify_programs() -> Result<Vec<VerifiedProgram>> {
         stats,
     )?;
     let unused = |name: &str| {
-        io::PROGRAMS.contains(&name) && !io.programs().contains(&name)
+        io::PROGRAMS.contains(&name) && !io.programs.contains(&name)
             || holders::PROGRAMS.contains(&name) && files.is_none()
     };
     let mut names: Vec<String> =
@@ -121,13 +121,6 @@ pub fn try_program() -> Result<std::io::Result<()>> {
         Err(ProgramError::LoadError { io_error, .. }) => Ok(Err(io_error)),
         loaded => programs::check_load("run_on_cpu", loaded).map(Ok),
     }
-}
-
-fn one_slot_array() -> Result<CounterArray> {
-    CounterArray::create(1).map_err(|error| {
-        let act = bpf_refusal("cannot make the perf event array", &error);
-        anyhow::Error::new(error).context(act)
-    })
 }
 
 /// `None` for a program that a recording does without, because the machine forbids its type.

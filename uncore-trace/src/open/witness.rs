@@ -7,7 +7,8 @@ use anyhow::Result;
 use aya::programs::BtfTracePoint;
 use aya::sys::{Stats, enable_stats};
 
-use super::hotplug::{CpuSetChange, SETTLE, StopCause, Stopped};
+use super::hotplug::{CpuSetChange, SETTLE, StopCause};
+use super::open_counter::OpenCounter;
 use super::programs;
 use super::session::Session;
 use crate::count::Count;
@@ -52,11 +53,7 @@ impl Session {
     pub fn counts_of(&self, ids: &[u32]) -> Vec<(u32, Count)> {
         let counters =
             self.opened.iter().filter(|counter| ids.contains(&counter.id) && !counter.stopped);
-        counters
-            .filter_map(|counter| {
-                Some((counter.id, counter.event.read().ok()?.add_earlier(counter.base)))
-            })
-            .collect()
+        counters.filter_map(OpenCounter::total_count).collect()
     }
 
     /// Stops these counters for good, which must not be in a group. They are no longer read and
@@ -77,15 +74,7 @@ impl Session {
             if counter.stopped {
                 continue;
             }
-            if let Ok(count) = counter.event.read() {
-                counter.base = count.add_earlier(counter.base);
-            }
-            (counter.stopped, counter.reader, counter.idle) = (true, None, None);
-            change.stopped.push(Stopped {
-                id: counter.id,
-                count: counter.base,
-                why: StopCause::Purpose,
-            });
+            change.stopped.push(counter.note_stop(StopCause::Purpose));
         }
         let settled = self.place_counters(false)?;
         change.layouts = Some(self.layouts.clone());

@@ -18,6 +18,7 @@ use super::{
     AccountSource, AccountValues, HeldDevices, IoDirection, PciAddress, ReadAccounts,
     class_devices, dir_names, function_dir,
 };
+use crate::discover::read_array;
 
 /// Messages and attributes: `include/uapi/linux/{netlink,rtnetlink,if_link}.h`, Linux 6.1 to 7.2.
 mod uapi {
@@ -87,8 +88,7 @@ impl QueryInterface for Netlink {
             if len > MOST {
                 return Err(io::Error::other("the kernel's answer is too long"));
             }
-            let number = self.buffer.get(8..12).and_then(|bytes| bytes.try_into().ok());
-            if number.map(u32::from_ne_bytes) == Some(self.sequence) {
+            if read_array(&self.buffer, 8).map(u32::from_ne_bytes) == Some(self.sequence) {
                 return Ok(self.buffer.get(..len).unwrap_or_default());
             }
         }
@@ -116,32 +116,23 @@ fn link_request(index: u32, sequence: u32) -> Vec<u8> {
 /// Received and sent bytes of the virtual functions in an answer, by their numbers; none where
 /// the driver does not count them, for which the kernel answers with 0.
 fn parse_answer(message: &[u8]) -> Result<BTreeMap<u32, (u64, u64)>, String> {
-    let message_type =
-        message.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
-    match message_type {
+    match read_array(message, 4).map(u16::from_ne_bytes) {
         Some(uapi::RTM_NEWLINK) => {}
         Some(uapi::NLMSG_ERROR) => {
-            let error = message.get(16..20).and_then(|bytes| bytes.try_into().ok());
-            let errno = error.map_or(0, i32::from_ne_bytes).wrapping_neg();
+            let errno = read_array(message, 16).map_or(0, i32::from_ne_bytes).wrapping_neg();
             return Err(io::Error::from_raw_os_error(errno).to_string());
         }
         _ => return Err("the kernel's answer is of another kind".to_owned()),
     }
     let attributes = message.get(HEADERS..).unwrap_or_default();
-    let list = Attributes(attributes).find(|attribute| attribute.0 == uapi::IFLA_VFINFO_LIST);
-    let vf_infos = Attributes(list.map_or(&[], |(_, bytes)| bytes));
+    let list = Attributes(attributes).find_bytes(uapi::IFLA_VFINFO_LIST);
+    let vf_infos = Attributes(list.unwrap_or_default());
     let vf_sums =
         vf_infos.filter(|attribute| attribute.0 == uapi::IFLA_VF_INFO).filter_map(|(_, info)| {
-            let find_attribute = |attribute_type| {
-                Attributes(info)
-                    .find(|attribute| attribute.0 == attribute_type)
-                    .map(|attribute| attribute.1)
-            };
-            let number: [u8; 4] = find_attribute(uapi::IFLA_VF_MAC)?.get(..4)?.try_into().ok()?;
-            let statistics = find_attribute(uapi::IFLA_VF_STATS)?;
+            let number = read_array(Attributes(info).find_bytes(uapi::IFLA_VF_MAC)?, 0)?;
+            let statistics = Attributes(info).find_bytes(uapi::IFLA_VF_STATS)?;
             let sum = |counter_type| -> Option<u64> {
-                let (_, bytes) =
-                    Attributes(statistics).find(|attribute| attribute.0 == counter_type)?;
+                let bytes = Attributes(statistics).find_bytes(counter_type)?;
                 Some(u64::from_ne_bytes(bytes.try_into().ok()?))
             };
             let (received, sent) =
@@ -157,13 +148,18 @@ fn parse_answer(message: &[u8]) -> Result<BTreeMap<u32, (u64, u64)>, String> {
 /// multiple of 4. What does not fit ends it.
 struct Attributes<'a>(&'a [u8]);
 
+impl<'a> Attributes<'a> {
+    /// The bytes of the first attribute of this type.
+    fn find_bytes(mut self, attribute_type: u16) -> Option<&'a [u8]> {
+        self.find(|attribute| attribute.0 == attribute_type).map(|(_, bytes)| bytes)
+    }
+}
+
 impl<'a> Iterator for Attributes<'a> {
     type Item = (u16, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let word = |offset: usize| {
-            Some(u16::from_ne_bytes(self.0.get(offset..offset + 2)?.try_into().ok()?))
-        };
+        let word = |offset| read_array(self.0, offset).map(u16::from_ne_bytes);
         let (len, attribute_type) = (usize::from(word(0)?), word(2)? & uapi::NLA_TYPE_MASK);
         let bytes = self.0.get(4..len)?;
         self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
