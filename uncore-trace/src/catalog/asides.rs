@@ -27,6 +27,7 @@ enum AsideEffect {
 }
 
 const OF_SAMPLES: AsideEffect = AsideEffect::Note("is about samples and does not change a count");
+const OF_TASKS: AsideEffect = AsideEffect::Note("is about tasks, and counters are of CPUs here");
 const OF_TRACES: AsideEffect =
     AsideEffect::Note("is about traces (AUX) and does not change a count");
 
@@ -45,16 +46,8 @@ const TERMS: [(&str, ValueKind, AsideEffect); 20] = [
     ("stack-size", ValueKind::Number, OF_SAMPLES),
     ("max-stack", ValueKind::Number, OF_SAMPLES),
     ("nr", ValueKind::Number, OF_SAMPLES),
-    (
-        "inherit",
-        ValueKind::Number,
-        AsideEffect::Note("is about tasks, and counters are of CPUs here"),
-    ),
-    (
-        "no-inherit",
-        ValueKind::Number,
-        AsideEffect::Note("is about tasks, and counters are of CPUs here"),
-    ),
+    ("inherit", ValueKind::Number, OF_TASKS),
+    ("no-inherit", ValueKind::Number, OF_TASKS),
     ("overwrite", ValueKind::Number, OF_SAMPLES),
     ("no-overwrite", ValueKind::Number, OF_SAMPLES),
     ("ratio-to-prev", ValueKind::Text, OF_SAMPLES),

@@ -11,9 +11,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::encode::EncodedEvent;
-use super::pattern::matches_event;
+use super::pattern::matches_any_event;
 use super::pmu_words::PmuWords;
-use crate::discover::event::{AliasValue, EventAlias};
+use crate::discover::event::EventAlias;
 use crate::suggest::list_names;
 
 /// A limit on the events of one PMU instance.
@@ -193,15 +193,12 @@ impl Budget {
         if self.named.as_ref().is_some_and(|name| !words.pmu.events.contains_key(name)) {
             return None;
         }
-        let in_list = |globs: &[String]| globs.iter().any(|g| matches_event(g, &event.event));
+        let in_list = |globs: &[String]| matches_any_event(globs, &event.event);
         if !in_list(&self.events) || in_list(&self.except) {
             return None;
         }
         let holds = |terms: &EventAlias| {
-            terms
-                .terms
-                .iter()
-                .all(|term| value(&term.name).map(AliasValue::Number) == Some(term.value))
+            terms.numbers().all(|(name, wanted_value)| value(name) == Some(wanted_value))
         };
         if self.terms.as_ref().is_some_and(|terms| !holds(terms))
             || self.except_terms.as_ref().is_some_and(holds)

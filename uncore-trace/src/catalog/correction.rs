@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::pattern::matches_event;
+use super::pattern::matches_any_event;
 use super::pmu_words::PmuWords;
 use super::rules::is_of;
 use crate::discover::event::EventAlias;
@@ -37,7 +37,7 @@ impl<'a> PmuWords<'a> {
         let is_known_error = |rule: &&Correction| {
             (alias.scale.unwrap_or_default() / rule.scale - 1.0).abs() < SAME
                 && is_of(&rule.processors, pmu)
-                && rule.events.iter().any(|glob| matches_event(glob, name))
+                && matches_any_event(&rule.events, name)
         };
         self.family?.corrections.iter().find(is_known_error)
     }

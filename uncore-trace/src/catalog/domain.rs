@@ -6,7 +6,7 @@
 use serde::Deserialize;
 
 use super::family::Family;
-use super::pattern::matches_event;
+use super::pattern::matches_any_event;
 use super::rules::is_of;
 use crate::discover::Pmu;
 
@@ -39,8 +39,7 @@ impl Family {
     /// has its own.
     pub fn register_domain(&self, pmu: &Pmu, event: &str) -> Option<RegisterDomain> {
         let applies = |rule: &&DomainRule| {
-            rule.events.iter().any(|glob| matches_event(glob, event))
-                && is_of(&rule.processors, pmu)
+            matches_any_event(&rule.events, event) && is_of(&rule.processors, pmu)
         };
         self.domains.iter().find(applies).map(|rule| rule.per)
     }

@@ -15,7 +15,6 @@ use super::asides::Asides;
 use super::pmu_words::{CACHE, HARDWARE, PmuEvent, PmuWords, WHOLE_WORDS};
 use super::rules::Attempt;
 use super::spec::{ColumnError, Term, TermValue};
-use crate::discover::event::AliasValue;
 use crate::discover::format::{FormatField, WORDS};
 use crate::suggest::{did_you_misspell, list_names};
 use crate::text::printable;
@@ -229,13 +228,9 @@ impl<'a> PmuWords<'a> {
     fn symbol_value(&self, term: &Term, symbol: &str) -> Result<u64, ColumnError> {
         self.term_format(&term.name).ok_or_else(|| self.unknown_term_error(term))?;
         let event = self.find_event(symbol);
-        let value = event.and_then(|event| {
-            event.alias.terms.iter().find_map(|alias_term| match alias_term.value {
-                AliasValue::Number(value) if alias_term.name == term.name => Some(value),
-                _ => None,
-            })
-        });
-        value.ok_or_else(|| self.no_event_error(term, symbol))
+        let mut numbers = event.iter().flat_map(|event| event.alias.numbers());
+        let named = numbers.find(|(name, _)| *name == term.name);
+        named.map(|(_, value)| value).ok_or_else(|| self.no_event_error(term, symbol))
     }
 
     fn no_event_error(&self, term: &Term, symbol: &str) -> ColumnError {
@@ -252,20 +247,19 @@ impl<'a> PmuWords<'a> {
     /// The values of a named event.
     fn own_fields(&self, event: PmuEvent<'a>) -> Result<Vec<FieldValue<'a>>, String> {
         let mut fields = Vec::new();
-        for term in &event.alias.terms {
-            let AliasValue::Number(value) = term.value else { continue };
-            let Some(format) = self.term_format(&term.name) else {
+        for (name, value) in event.alias.numbers() {
+            let Some(format) = self.term_format(name) else {
                 return Err(format!(
                     "{}: its event {} uses the unknown field {}",
                     self.printable_pmu(),
                     printable(event.name),
-                    printable(&term.name)
+                    printable(name)
                 ));
             };
             format.encode_value(value).map_err(|error| {
                 format!("{}: its event {}: {error}", self.printable_pmu(), printable(event.name))
             })?;
-            fields.push(FieldValue { name: Cow::Borrowed(&term.name), format, value });
+            fields.push(FieldValue { name: Cow::Borrowed(name), format, value });
         }
         Ok(fields)
     }
@@ -285,18 +279,15 @@ impl<'a> PmuWords<'a> {
         for filter in family.filters.iter().filter(|filter| filter.applies_to(self.pmu, name)) {
             let unless = |name: &str| filter.unless.iter().any(|term| term == name);
             let inherited = leader.iter().any(|term| unless(&term.name));
-            let fields: Option<Vec<FieldValue<'a>>> = filter
-                .terms
-                .terms
-                .iter()
-                .map(|term| match term.value {
-                    AliasValue::Number(value) => self.term_format(&term.name).map(|format| {
-                        FieldValue { name: Cow::Borrowed(term.name.as_str()), format, value }
-                    }),
-                    AliasValue::Asked => None,
+            let field = |(name, value)| {
+                Some(FieldValue {
+                    name: Cow::Borrowed(name),
+                    format: self.term_format(name)?,
+                    value,
                 })
-                .collect();
+            };
             // A kernel without the field has no such filter.
+            let fields: Option<Vec<FieldValue<'a>>> = filter.terms.numbers().map(field).collect();
             let Some(fields) = fields else { continue };
             let is_typed = |field: &FieldValue<'_>| {
                 let word = field.format.word_index();

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::family::Family;
-use super::pattern::matches_event;
+use super::pattern::matches_any_event;
 
 /// What tells the tasks' parts of the count of one CPU or device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ impl Family {
     /// By what the counts of an event of one CPU or device are known exactly; `None` if they are
     /// estimated.
     pub fn exact_by(&self, event: &str) -> Option<ExactBy> {
-        let applies = |rule: &&ExactRule| rule.events.iter().any(|glob| matches_event(glob, event));
-        self.exact.iter().find(applies).map(|rule| rule.by)
+        let mut rules = self.exact.iter();
+        rules.find(|rule| matches_any_event(&rule.events, event)).map(|rule| rule.by)
     }
 }

@@ -18,7 +18,7 @@ use super::group::Group;
 use super::link::LinkRule;
 use super::metric::{Constant, DURATION_NS, Metric};
 use super::near::NearRule;
-use super::pattern::{matches, matches_event};
+use super::pattern::{matches_any, matches_any_event};
 use super::ports::PortsRule;
 use super::rules::{ExcludesRule, LeaderRule, MaskRule, NeedsRule, NoteRule, OneValueRule, is_of};
 use super::scope::PmuScope;
@@ -77,8 +77,9 @@ pub struct OverlapRule {
 impl OverlapRule {
     /// Whether an event of this family counts what another event counts too.
     pub fn applies(&self, event: &str, other_family: &str, other_event: &str) -> bool {
-        let any = |globs: &[String], name: &str| globs.iter().any(|glob| matches_event(glob, name));
-        self.family == other_family && any(&self.events, event) && any(&self.others, other_event)
+        self.family == other_family
+            && matches_any_event(&self.events, event)
+            && matches_any_event(&self.others, other_event)
     }
 }
 
@@ -326,7 +327,7 @@ impl Family {
     /// Whether `pmu` belongs to this family: by name, and by identifier if both have one. A driver
     /// that is older than the hardware may give a PMU the name of its predecessor.
     pub fn recognises_pmu(&self, pmu: &Pmu) -> bool {
-        self.names.iter().any(|pattern| matches(pattern, &pmu.name))
+        matches_any(&self.names, &pmu.name)
             && self.identifiers_agree(pmu)
             && is_of(&self.processors, pmu)
     }
@@ -334,8 +335,7 @@ impl Family {
     /// Whether the identifiers agree, if both have one.
     pub fn identifiers_agree(&self, pmu: &Pmu) -> bool {
         let Some(identifier) = &pmu.identifier else { return true };
-        self.identifiers.is_empty()
-            || self.identifiers.iter().any(|pattern| matches(pattern, identifier))
+        self.identifiers.is_empty() || matches_any(&self.identifiers, identifier)
     }
 
     /// The name of an event without a prefix.
@@ -349,8 +349,8 @@ impl Family {
 
     /// Unit and factor of an event; `None` if not in the catalog.
     pub fn event_unit(&self, event: &str) -> Option<(&str, f64)> {
-        let applies = |rule: &&UnitRule| rule.events.iter().any(|glob| matches_event(glob, event));
-        self.units.iter().find(applies).map(|rule| (rule.unit.as_str(), rule.factor))
+        let rule = self.units.iter().find(|rule| matches_any_event(&rule.events, event))?;
+        Some((&rule.unit, rule.factor))
     }
 
     /// The unit in `stat` of events with this unit, if it is another one. The name of an event does
@@ -361,8 +361,8 @@ impl Family {
 
     /// Description of an event; `None` if not in the catalog.
     pub fn about_event(&self, event: &str) -> Option<&str> {
-        let applies = |rule: &&AboutRule| rule.events.iter().any(|glob| matches_event(glob, event));
-        self.abouts.iter().find(applies).map(|rule| rule.text.as_str())
+        let rule = self.abouts.iter().find(|rule| matches_any_event(&rule.events, event))?;
+        Some(&rule.text)
     }
 
     /// The metrics with this name for the processor of `pmu`: its forms, of which the first whose
@@ -410,10 +410,8 @@ impl Family {
 
     /// The group of an event that was given by name.
     pub fn event_group(&self, event: &str) -> Group {
-        let has_event = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
-        self.opens
-            .iter()
-            .find(|(_, globs)| has_event(globs))
-            .map_or(self.group, |(group, _)| *group)
+        let mut groups = self.opens.iter();
+        let opened = groups.find(|(_, globs)| matches_any_event(globs, event));
+        opened.map_or(self.group, |(group, _)| *group)
     }
 }

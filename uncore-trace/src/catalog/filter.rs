@@ -2,11 +2,11 @@
 
 use serde::Deserialize;
 
-use super::pattern::matches_event;
+use super::pattern::matches_any_event;
 use super::pmu_words::PmuWords;
 use super::rules::is_of;
 use crate::discover::Pmu;
-use crate::discover::event::{AliasValue, EventAlias};
+use crate::discover::event::EventAlias;
 
 /// A filter that is set by default.
 #[derive(Debug, Clone, Deserialize)]
@@ -29,7 +29,7 @@ pub struct DefaultFilter {
 impl DefaultFilter {
     /// Whether it applies to this event of the PMU; `None` stands for an event without a name.
     pub fn applies_to(&self, pmu: &Pmu, event: Option<&str>) -> bool {
-        let listed = |event: &str| self.events.iter().any(|glob| matches_event(glob, event));
+        let listed = |event: &str| matches_any_event(&self.events, event);
         is_of(&self.processors, pmu) && (self.events.is_empty() || event.is_some_and(listed))
     }
 }
@@ -39,10 +39,7 @@ impl PmuWords<'_> {
     pub fn default_value(&self, term: &str, event: &str) -> Option<u64> {
         let rules =
             self.family?.filters.iter().filter(|rule| rule.applies_to(self.pmu, Some(event)));
-        let mut terms = rules.flat_map(|rule| &rule.terms.terms);
-        terms.find_map(|default_term| match default_term.value {
-            AliasValue::Number(value) if default_term.name == term => Some(value),
-            _ => None,
-        })
+        let mut numbers = rules.flat_map(|rule| rule.terms.numbers());
+        numbers.find(|(name, _)| *name == term).map(|(_, value)| value)
     }
 }

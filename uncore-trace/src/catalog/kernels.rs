@@ -10,9 +10,8 @@ use serde::Deserialize;
 use super::Catalog;
 use super::family::{Family, PmuKind};
 use super::group::Group;
-use super::pattern::matches;
+use super::pattern::{matches, matches_any};
 use super::pmu_words::PmuWords;
-use crate::discover::processor::Processor;
 use crate::discover::release::KernelVersion;
 use crate::discover::{Machine, Pmu, name};
 use crate::text::{list_few, printable};
@@ -153,9 +152,8 @@ fn is_nameless(name: &str) -> bool {
 impl KernelRule {
     /// Whether it is of this machine's processor.
     fn applies_to_machine(&self, machine: &Machine) -> bool {
-        machine.processor.as_ref().and_then(Processor::generation_name).is_some_and(|generation| {
-            self.processors.iter().any(|pattern| matches(pattern, &generation))
-        })
+        let generation = machine.generation_name();
+        generation.is_some_and(|generation| matches_any(&self.processors, &generation))
     }
 
     /// What the machine's kernel lacks by this rule.
@@ -165,8 +163,7 @@ impl KernelRule {
         catalog: &Catalog,
         nameless: &[&Pmu],
     ) -> Option<CounterGap> {
-        let shown = |pmu: &Pmu| self.pmus.iter().any(|pattern| matches(pattern, &pmu.name));
-        if machine.pmus.iter().any(shown) {
+        if machine.pmus.iter().any(|pmu| matches_any(&self.pmus, &pmu.name)) {
             return None;
         }
         let is_virtual = machine.processor.as_ref().is_some_and(|processor| processor.hypervisor);
@@ -194,9 +191,8 @@ impl KernelRule {
             if older { "" } else { "although " },
             self.since
         );
-        let is_listed =
-            |family: &Family| self.families.iter().any(|pattern| matches(pattern, &family.family));
-        let families = || catalog.families.iter().filter(|family| is_listed(family));
+        let is_listed = |family: &&Family| matches_any(&self.families, &family.family);
+        let families = || catalog.families.iter().filter(is_listed);
         let (mut events, mut about) = (Vec::new(), String::new());
         if by_name {
             missing.push_str("; they are here without names, as ");
@@ -259,7 +255,7 @@ fn unknown_processor_gap(machine: &Machine, catalog: &Catalog, nameless: &[&Pmu]
 fn gaps_without_events(machine: &Machine, catalog: &Catalog) -> Vec<CounterGap> {
     let mut gaps = Vec::new();
     let is_silent = |words: &PmuWords<'_>| {
-        words.family.is_some_and(|family| family.kind == PmuKind::Uncore)
+        words.is_kind(PmuKind::Uncore)
             && words.pmu.statistics.is_none()
             && words.all_events().next().is_none()
             && words.vendor_events().next().is_none()

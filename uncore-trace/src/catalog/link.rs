@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::family::positive_number;
-use super::pattern::matches_event;
+use super::pattern::matches_any_event;
 use crate::schema::link::Direction;
 
 /// A link that PMUs of a family count.
@@ -47,10 +47,9 @@ pub struct LinkPeak {
 impl LinkRule {
     /// The direction that an event counts; `None` if it counts no bytes of this link.
     pub fn counted_direction(&self, event: &str) -> Option<Direction> {
-        let matches_any = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
         [(Direction::In, &self.inbound), (Direction::Out, &self.out), (Direction::Both, &self.both)]
             .into_iter()
-            .find_map(|(direction, globs)| matches_any(globs).then_some(direction))
+            .find_map(|(direction, globs)| matches_any_event(globs, event).then_some(direction))
     }
 }
 

@@ -39,7 +39,7 @@ pub mod witness;
 use anyhow::{Context, Result};
 
 use self::family::{Family, StatUnit};
-use self::pattern::matches;
+use self::pattern::matches_any;
 use crate::discover::Pmu;
 
 /// The embedded families, in the order of listings.
@@ -194,7 +194,7 @@ impl Catalog {
     /// The family with the name of `pmu` but another identifier: its event names could mean
     /// something else on this PMU.
     pub fn find_impostor(&self, pmu: &Pmu) -> Option<&Family> {
-        let named = |family: &&Family| family.names.iter().any(|name| matches(name, &pmu.name));
+        let named = |family: &&Family| matches_any(&family.names, &pmu.name);
         let named = self.families.iter().find(named).filter(|_| self.family_of(pmu).is_none());
         named.filter(|family| !family.identifiers_agree(pmu))
     }

@@ -16,6 +16,10 @@ enum ModifierEffect {
     Refused(&'static str),
 }
 
+const OF_PRECISION: &str = "is about the precision of samples, and a count has none";
+const NOT_PINNED: &str =
+    "does not pin counters here: counters that do not fit their PMU take turns";
+
 /// Each modifier of perf.
 const MODIFIERS: [(char, ModifierEffect); 15] = [
     ('u', ModifierEffect::Refused("counts user space only")),
@@ -24,16 +28,10 @@ const MODIFIERS: [(char, ModifierEffect); 15] = [
     ('I', ModifierEffect::Refused("leaves out idle CPUs")),
     ('G', ModifierEffect::Refused("counts guests only")),
     ('H', ModifierEffect::Refused("leaves out guests")),
-    ('p', ModifierEffect::Note("is about the precision of samples, and a count has none")),
-    ('P', ModifierEffect::Note("is about the precision of samples, and a count has none")),
+    ('p', ModifierEffect::Note(OF_PRECISION)),
+    ('P', ModifierEffect::Note(OF_PRECISION)),
     ('S', ModifierEffect::Note("is about samples, and groups are always read together here")),
-    (
-        'D',
-        ModifierEffect::Note(
-            "does not pin counters here: counters that do not fit their PMU \
-                                take turns",
-        ),
-    ),
+    ('D', ModifierEffect::Note(NOT_PINNED)),
     ('e', ModifierEffect::Note("does not keep other events from the PMU here")),
     ('W', ModifierEffect::None),
     ('b', ModifierEffect::Note("has no effect: counters are always shared and read by BPF here")),

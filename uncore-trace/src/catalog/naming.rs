@@ -94,8 +94,7 @@ impl<'a> PmuWords<'a> {
 
     /// The bits that the event's own values occupy.
     fn covered_bits(&self, alias: &EventAlias) -> ConfigWords {
-        let numbers = alias.terms.iter().filter(|term| term.value != AliasValue::Asked);
-        union_of_masks(numbers.filter_map(|term| self.term_format(&term.name)))
+        union_of_masks(alias.numbers().filter_map(|(name, _)| self.term_format(name)))
     }
 
     /// The set bits of `config` that select an event, and those of no field. A bit that is also
@@ -111,9 +110,7 @@ impl<'a> PmuWords<'a> {
 
     /// The terms to which an event of the PMU gives a value.
     pub(super) fn selector_terms(&self) -> BTreeSet<&'a str> {
-        let terms = self.all_events().flat_map(|event| &event.alias.terms);
-        let numbers = terms.filter(|term| term.value != AliasValue::Asked);
-        numbers.map(|term| term.name.as_str()).collect()
+        self.all_events().flat_map(|event| event.alias.numbers()).map(|(name, _)| name).collect()
     }
 
     /// The fields of the PMU without whole config words: of sysfs, then of the catalog.

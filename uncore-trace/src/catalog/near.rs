@@ -6,7 +6,7 @@
 use serde::Deserialize;
 
 use super::family::Family;
-use super::pattern::matches_event;
+use super::pattern::matches_any_event;
 
 /// The resource that CPUs near a PMU share with its reader CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -41,7 +41,6 @@ pub struct NearRule {
 impl Family {
     /// The rule for an event, if the family has one.
     pub fn near_rule(&self, event: &str) -> Option<&NearRule> {
-        let applies = |rule: &&NearRule| rule.events.iter().any(|glob| matches_event(glob, event));
-        self.near.iter().find(applies)
+        self.near.iter().find(|rule| matches_any_event(&rule.events, event))
     }
 }

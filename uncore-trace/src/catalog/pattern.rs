@@ -7,6 +7,16 @@ pub fn matches_event(pattern: &str, event: &str) -> bool {
     })
 }
 
+/// Whether an event name matches any of these patterns.
+pub fn matches_any_event(patterns: &[String], event: &str) -> bool {
+    patterns.iter().any(|pattern| matches_event(pattern, event))
+}
+
+/// Whether a text matches any of these patterns, as [`matches`] says.
+pub fn matches_any(patterns: &[String], text: &str) -> bool {
+    patterns.iter().any(|pattern| matches(pattern, text))
+}
+
 /// The default list, which matches every name.
 pub fn match_any_name() -> Vec<String> {
     vec!["*".to_owned()]

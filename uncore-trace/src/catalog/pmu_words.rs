@@ -143,6 +143,11 @@ impl<'a> PmuWords<'a> {
         families.any(|family| family.events.iter().any(|event| event.attr_type.is_some()))
     }
 
+    /// Whether its family is of this kind.
+    pub fn is_kind(&self, kind: PmuKind) -> bool {
+        self.family.is_some_and(|family| family.kind == kind)
+    }
+
     /// Whether it counts each CPU separately, like core and software PMUs. Any other PMU without a
     /// `cpumask` file counts once, on the CPU on which it is opened.
     pub fn is_per_cpu(&self) -> bool {

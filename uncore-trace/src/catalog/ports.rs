@@ -3,7 +3,7 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::discover::event::{AliasValue, EventAlias};
+use crate::discover::event::EventAlias;
 
 /// How the root ports of a PMU instance are distinguished.
 #[derive(Debug, Clone, Deserialize)]
@@ -52,11 +52,7 @@ pub struct RequesterFilter {
 impl RequesterFilter {
     /// The terms that select the device with this id.
     pub fn selecting_terms(&self, id: u64) -> Vec<(String, u64)> {
-        let with = self.with.iter().flat_map(|with| &with.terms);
-        let with = with.filter_map(|term| match term.value {
-            AliasValue::Number(value) => Some((term.name.clone(), value)),
-            AliasValue::Asked => None,
-        });
+        let with = self.with.iter().flat_map(EventAlias::owned_numbers);
         std::iter::once((self.term.clone(), id)).chain(with).collect()
     }
 }

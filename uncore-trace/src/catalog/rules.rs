@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::pattern::{matches, matches_event};
+use super::pattern::{matches_any, matches_any_event};
 use super::pmu_words::{PmuWords, WHOLE_WORDS};
 use super::spec::Term;
 use crate::discover::Pmu;
@@ -62,7 +62,7 @@ pub struct OneValueRule {
 impl OneValueRule {
     /// Whether an event has these terms.
     pub fn applies_to_event(&self, event: &str) -> bool {
-        !self.except.iter().any(|glob| matches_event(glob, event))
+        !matches_any_event(&self.except, event)
     }
 }
 
@@ -92,14 +92,14 @@ pub struct NoteRule {
 impl NoteRule {
     /// Whether it applies to an event.
     pub fn applies_to_event(&self, event: &str) -> bool {
-        self.events.iter().any(|glob| matches_event(glob, event))
+        matches_any_event(&self.events, event)
     }
 }
 
 /// Whether a PMU belongs to a processor that matches one of the patterns, or has an identifier that
 /// does; without patterns, any.
 pub fn is_of(processors: &[String], pmu: &Pmu) -> bool {
-    let is_listed = |text: &String| processors.iter().any(|pattern| matches(pattern, text));
+    let is_listed = |text: &String| matches_any(processors, text);
     processors.is_empty()
         || pmu.processor.as_ref().is_some_and(is_listed)
         || pmu.identifier.as_ref().is_some_and(is_listed)

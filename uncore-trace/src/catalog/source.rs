@@ -11,11 +11,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::family::Family;
 use super::group::Group;
-use super::pattern::matches_event;
+use super::pattern::matches_any_event;
 use super::pmu_words::{PmuEvent, PmuWords};
-use super::spec::{Term, TermValue};
+use super::spec::Term;
 use crate::discover::Pmu;
-use crate::discover::event::{AliasTerm, AliasValue, EventAlias};
+use crate::discover::event::EventAlias;
 
 /// The cause of the counted requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -79,8 +79,7 @@ fn deserialize_causes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Cause>, 
 
 impl CauseRule {
     fn applies_to_event(&self, event: &str) -> bool {
-        let matches_any = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
-        matches_any(&self.events) && !matches_any(&self.except)
+        matches_any_event(&self.events, event) && !matches_any_event(&self.except, event)
     }
 }
 
@@ -102,7 +101,7 @@ impl Family {
     pub(crate) fn parts_by_source(&self, event: &str, group: Group) -> Vec<Vec<(String, u64)>> {
         let applicable = self.sources.iter().filter(|source| source.applies_to_event(event));
         let filters = applicable.filter_map(|source| source.terms.as_ref());
-        let term_lists: Vec<_> = filters.map(term_values).collect();
+        let term_lists: Vec<_> = filters.map(EventAlias::owned_numbers).collect();
         if term_lists.is_empty() || !self.split.contains(&group) {
             vec![Vec::new()]
         } else {
@@ -127,7 +126,7 @@ impl PmuWords<'_> {
 
     /// The same for an event that is given by its name alone, with the default filters.
     pub fn causes_by_name(&self, event: PmuEvent<'_>) -> Option<BTreeSet<Cause>> {
-        let term = Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 };
+        let term = Term::bare(event.name, 1);
         // An event that needs more terms has no filter yet.
         let filter = self
             .encode_terms(&[term], &[])
@@ -136,20 +135,9 @@ impl PmuWords<'_> {
     }
 }
 
-fn term_values(terms: &EventAlias) -> Vec<(String, u64)> {
-    let number = |term: &AliasTerm| match term.value {
-        AliasValue::Number(value) => Some((term.name.clone(), value)),
-        AliasValue::Asked => None,
-    };
-    terms.terms.iter().filter_map(number).collect()
-}
-
 fn has_terms(filter: &str, wanted: &EventAlias) -> bool {
-    wanted.terms.iter().all(|term| match term.value {
-        AliasValue::Number(value) => {
-            filter.split(',').any(|typed_term| typed_term == format!("{}={value:#x}", term.name))
-        }
-        AliasValue::Asked => false,
+    wanted.numbers().all(|(name, value)| {
+        filter.split(',').any(|typed_term| typed_term == format!("{name}={value:#x}"))
     })
 }
 

@@ -55,6 +55,13 @@ pub struct Term {
     pub column: usize,
 }
 
+impl Term {
+    /// A name without a value, at `column`.
+    pub fn bare(name: &str, column: usize) -> Self {
+        Self { name: name.to_owned(), value: TermValue::Bare, column }
+    }
+}
+
 /// One event as typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventSpec {
@@ -226,7 +233,7 @@ impl SpecCursor {
         let (pmu, terms) = if self.eat_char('/') {
             (Some(word), self.parse_terms()?)
         } else {
-            (None, vec![Term { name: word, value: TermValue::Bare, column }])
+            (None, vec![Term::bare(&word, column)])
         };
         self.read_modifiers()?;
         Ok(EventSpec { pmu, terms, column, notes: std::mem::take(&mut self.notes) })

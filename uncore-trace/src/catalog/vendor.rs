@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::family::{Family, NamedEvent};
 use super::metric::{Across, Metric};
-use super::pattern::{is_wild, matches};
+use super::pattern::{is_wild, matches, matches_any};
 use super::rules::is_of;
 use super::spec::{self, Term};
 use crate::discover::event::EventAlias;
@@ -227,7 +227,7 @@ pub(super) fn add_metrics(families: &mut [Family]) -> Result<()> {
 pub(crate) fn rest_of_group(group: &str, processor: &str) -> BTreeSet<&'static str> {
     let is_of_group = |section: &VendorSection| {
         section.pmus.iter().any(|pmu_name| pmu_name.eq_ignore_ascii_case(group))
-            && section.processors.iter().any(|pattern| matches(pattern, processor))
+            && matches_any(&section.processors, processor)
     };
     parse_sections(GROUPS)
         .into_iter()
@@ -242,7 +242,7 @@ pub(crate) fn why_left_out(metric: &str, processor: &str) -> Option<&'static str
     let mut sections = parse_sections(LEFT_OUT).into_iter();
     let section = sections.find(|section| {
         section.lines.iter().any(|line| line.eq_ignore_ascii_case(metric))
-            && section.processors.iter().any(|pattern| matches(pattern, processor))
+            && matches_any(&section.processors, processor)
     })?;
     let reason = REASONS.iter().find(|(word, _)| section.pmus.contains(word))?;
     Some(reason.1)

@@ -28,10 +28,13 @@ pub struct CpuList {
 impl CpuList {
     /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.words
-            .iter()
-            .enumerate()
-            .flat_map(|(index, word)| SetBits { base: index as u32 * u64::BITS, word: *word })
+        let bits = |word: u64| {
+            let not_zero = |word: u64| (word != 0).then_some(word);
+            let without_lowest = move |word: &u64| not_zero(word & (word - 1));
+            std::iter::successors(not_zero(word), without_lowest).map(u64::trailing_zeros)
+        };
+        let bases = (0..).step_by(u64::BITS as usize);
+        bases.zip(&*self.words).flat_map(move |(base, word)| bits(*word).map(move |bit| base + bit))
     }
 
     /// Number of CPUs in the list.
@@ -100,22 +103,6 @@ impl CpuList {
         let used = words.iter().rposition(|word| *word != 0).map_or(0, |last_used| last_used + 1);
         words.truncate(used);
         Self { words: words.into() }
-    }
-}
-
-/// The numbers of the bits of a word that are set, from `base` on.
-struct SetBits {
-    base: u32,
-    word: u64,
-}
-
-impl Iterator for SetBits {
-    type Item = u32;
-
-    fn next(&mut self) -> Option<u32> {
-        let bit = (self.word != 0).then(|| self.word.trailing_zeros())?;
-        self.word &= self.word - 1;
-        Some(self.base + bit)
     }
 }
 

@@ -51,6 +51,19 @@ impl EventAlias {
         })
     }
 
+    /// The terms that have values.
+    pub fn numbers(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.terms.iter().filter_map(|term| match term.value {
+            AliasValue::Number(number) => Some((term.name.as_str(), number)),
+            AliasValue::Asked => None,
+        })
+    }
+
+    /// The same with names of their own.
+    pub fn owned_numbers(&self) -> Vec<(String, u64)> {
+        self.numbers().map(|(name, number)| (name.to_owned(), number)).collect()
+    }
+
     /// The terms that the user must give.
     pub fn asked_terms(&self) -> impl Iterator<Item = &str> {
         self.terms

@@ -90,6 +90,11 @@ impl Machine {
     pub fn find_pmu(&self, name: &str) -> Option<&Pmu> {
         self.pmus.iter().find(|pmu| pmu.name == name)
     }
+
+    /// The name of its processor in perf's tables ([`Processor::generation_name`]), if known.
+    pub fn generation_name(&self) -> Option<String> {
+        self.processor.as_ref()?.generation_name()
+    }
 }
 
 /// Reads the machine below `root`.

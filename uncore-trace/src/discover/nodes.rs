@@ -86,17 +86,20 @@ pub enum DeviceAccess {
     Manage,
 }
 
-/// A line of the table.
+/// A line of the table, of character devices.
 const fn device_file_kind(
     name: &'static str,
     driver: &'static str,
-    is_block: bool,
     lookup: FunctionLookup,
     dev_name: &'static str,
     access: DeviceAccess,
 ) -> DeviceNodeKind {
-    DeviceNodeKind { name, driver, is_block, lookup, dev_name, access }
+    DeviceNodeKind { name, driver, is_block: false, lookup, dev_name, access }
 }
+
+/// The access of who also has a file of [`UVM`] open.
+const WITH_UVM: DeviceAccess = DeviceAccess::With(UVM);
+const UVM: &str = "nvidia-uvm";
 
 /// All kinds. The names of drivers are those that they register: `"vfio"` and `"vfio-dev"` in
 /// `drivers/vfio/{group,device_cdev}.c`, `"nvme"` and `"nvme-generic"` in
@@ -106,64 +109,29 @@ const fn device_file_kind(
 /// versions `"nvidia-frontend"`, `"nvidia-uvm"` and `"nvidia-caps"` in NVIDIA's
 /// open-gpu-kernel-modules (`kernel-open/nvidia/nv.c`, nv-caps.c, `kernel-open/nvidia-uvm/uvm.c`).
 /// Block devices above 259:0 share the driver `"blkext"` (block/genhd.c).
-const KINDS: [DeviceNodeKind; 14] = [
-    device_file_kind(
-        "nvidia",
-        "nvidia",
-        false,
-        FunctionLookup::Gpu,
-        "nvidia{}",
-        DeviceAccess::With("nvidia-uvm"),
-    ),
-    device_file_kind(
-        "nvidia",
-        "nvidia-frontend",
-        false,
-        FunctionLookup::Gpu,
-        "nvidia{}",
-        DeviceAccess::With("nvidia-uvm"),
-    ),
-    device_file_kind(
-        "nvidia-uvm",
-        "nvidia-uvm",
-        false,
-        FunctionLookup::All,
-        "nvidia-uvm",
-        DeviceAccess::Work,
-    ),
-    device_file_kind(
-        "nvidia-caps",
-        "nvidia-caps",
-        false,
-        FunctionLookup::Part,
-        "nvidia-caps/nvidia-cap{}",
-        DeviceAccess::With("nvidia-uvm"),
-    ),
-    device_file_kind("dri", "drm", false, FunctionLookup::Link, "dri/renderD", DeviceAccess::Work),
-    device_file_kind("dri", "drm", false, FunctionLookup::Link, "dri/", DeviceAccess::Manage),
-    device_file_kind("kfd", "kfd", false, FunctionLookup::All, "kfd", DeviceAccess::Work),
-    device_file_kind("accel", "accel", false, FunctionLookup::Link, "accel/", DeviceAccess::Work),
-    device_file_kind(
-        "uverbs",
-        "infiniband_verbs",
-        false,
-        FunctionLookup::Link,
-        "infiniband/uverbs",
-        DeviceAccess::Work,
-    ),
-    device_file_kind("vfio", "vfio", false, FunctionLookup::Group, "vfio/", DeviceAccess::Work),
-    device_file_kind(
-        "vfio",
-        "vfio-dev",
-        false,
-        FunctionLookup::Link,
-        "vfio/devices/",
-        DeviceAccess::Work,
-    ),
-    device_file_kind("nvme", "nvme", false, FunctionLookup::Link, "nvme", DeviceAccess::Manage),
-    device_file_kind("nvme", "nvme-generic", false, FunctionLookup::Link, "ng", DeviceAccess::Work),
-    device_file_kind("nvme", "blkext", true, FunctionLookup::Link, "nvme", DeviceAccess::Manage),
-];
+const KINDS: [DeviceNodeKind; 14] = {
+    use self::DeviceAccess::{Manage, Work};
+    use self::FunctionLookup::{All, Gpu, Group, Link, Part};
+    [
+        device_file_kind("nvidia", "nvidia", Gpu, "nvidia{}", WITH_UVM),
+        device_file_kind("nvidia", "nvidia-frontend", Gpu, "nvidia{}", WITH_UVM),
+        device_file_kind(UVM, "nvidia-uvm", All, "nvidia-uvm", Work),
+        device_file_kind("nvidia-caps", "nvidia-caps", Part, "nvidia-caps/nvidia-cap{}", WITH_UVM),
+        device_file_kind("dri", "drm", Link, "dri/renderD", Work),
+        device_file_kind("dri", "drm", Link, "dri/", Manage),
+        device_file_kind("kfd", "kfd", All, "kfd", Work),
+        device_file_kind("accel", "accel", Link, "accel/", Work),
+        device_file_kind("uverbs", "infiniband_verbs", Link, "infiniband/uverbs", Work),
+        device_file_kind("vfio", "vfio", Group, "vfio/", Work),
+        device_file_kind("vfio", "vfio-dev", Link, "vfio/devices/", Work),
+        device_file_kind("nvme", "nvme", Link, "nvme", Manage),
+        device_file_kind("nvme", "nvme-generic", Link, "ng", Work),
+        DeviceNodeKind {
+            is_block: true,
+            ..device_file_kind("nvme", "blkext", Link, "nvme", Manage)
+        },
+    ]
+};
 
 /// Minor numbers of NVIDIA's driver that are no GPU, with their names
 /// (`kernel-open/common/inc/nv-chardev-numbers.h` of open-gpu-kernel-modules).
@@ -260,12 +228,8 @@ impl DeviceDrivers {
         let without_links = self.0.iter().flat_map(|(&(is_block, major), kinds)| {
             let kinds = kinds.iter().filter_map(|index| KINDS.get(*index));
             let minors = kinds.flat_map(|file_kind| match file_kind.lookup {
-                FunctionLookup::Gpu => {
-                    gpu_minors(root).into_iter().map(|(minor, _)| minor).collect()
-                }
-                FunctionLookup::Part => {
-                    mig_minors(root).into_iter().map(|(minor, _)| minor).collect()
-                }
+                FunctionLookup::Gpu => gpu_minors(root).into_keys().collect(),
+                FunctionLookup::Part => mig_minors(root).into_keys().collect(),
                 _ => Vec::new(),
             });
             minors.map(move |minor| DeviceNumber { is_block, major, minor })
@@ -315,22 +279,10 @@ impl DeviceNodeKind {
     fn find_functions(&self, root: &Path, minor: u32, link: Option<&Path>) -> Vec<PciAddress> {
         let functions: BTreeSet<PciAddress> = match self.lookup {
             FunctionLookup::All => BTreeSet::new(),
-            FunctionLookup::Gpu => gpu_minors(root)
-                .into_iter()
-                .filter(|(gpu_minor, _)| *gpu_minor == minor)
-                .map(address_of)
-                .collect(),
+            FunctionLookup::Gpu => gpu_minors(root).remove(&minor).into_iter().collect(),
             FunctionLookup::Part => {
-                let mig_minors_of_gpus = mig_minors(root);
-                let gpu = mig_minors_of_gpus
-                    .iter()
-                    .find(|(mig_minor, _)| *mig_minor == minor)
-                    .map(|(_, gpu)| *gpu);
-                gpu_minors(root)
-                    .into_iter()
-                    .filter(|(gpu_minor, _)| Some(*gpu_minor) == gpu)
-                    .map(address_of)
-                    .collect()
+                let gpu_minor = mig_minors(root).remove(&minor);
+                gpu_minor.and_then(|gpu| gpu_minors(root).remove(&gpu)).into_iter().collect()
             }
             FunctionLookup::Link => {
                 let address = link.and_then(|link| pci::addresses_in_path(link).last().copied());
@@ -344,10 +296,6 @@ impl DeviceNodeKind {
         };
         functions.into_iter().collect()
     }
-}
-
-const fn address_of((_, address): (u32, PciAddress)) -> PciAddress {
-    address
 }
 
 /// The link of sysfs for these numbers.
@@ -376,7 +324,7 @@ fn iommu_group_functions(root: &Path, link: &Path) -> BTreeSet<PciAddress> {
 }
 
 /// The GPUs of NVIDIA's driver with their minor numbers.
-fn gpu_minors(root: &Path) -> Vec<(u32, PciAddress)> {
+fn gpu_minors(root: &Path) -> BTreeMap<u32, PciAddress> {
     let gpu = |(minor, address): (String, PciAddress)| Some((minor.parse().ok()?, address));
     gpu_facts(root, "Device Minor:").into_iter().filter_map(gpu).collect()
 }
@@ -400,7 +348,7 @@ fn gpu_facts(root: &Path, word: &str) -> Vec<(String, PciAddress)> {
 }
 
 /// The minor numbers of parts of GPUs, and those of their GPUs: lines are `gpu0/gi1/access 12`.
-fn mig_minors(root: &Path) -> Vec<(u32, u32)> {
+fn mig_minors(root: &Path) -> BTreeMap<u32, u32> {
     let text = read_bytes(&root.join(PARTS)).unwrap_or_default();
     let parse_line = |line: &str| {
         let (access_path, minor) = line.split_once(' ')?;

@@ -110,7 +110,7 @@ impl<'a> Assembly<'a> {
         let mut pmus = HashSet::new();
         let mut alone = HashSet::new();
         for (event, spot) in placed {
-            let software = event.words.family.is_some_and(|f| f.kind == PmuKind::Software);
+            let software = event.words.is_kind(PmuKind::Software);
             let pmu = (!software).then_some(event.words.pmu.name.as_str());
             pmus.extend(pmu);
             let grouped = event.words.family.is_none_or(|family| family.groupable);
@@ -175,18 +175,27 @@ impl<'a> Assembly<'a> {
                 Err(error) => unreadable.push(error),
             }
         }
-        if placed.is_empty() && !unreadable.is_empty() {
-            return Err(unreadable.swap_remove(0));
-        }
-        for error in unreadable {
-            self.add_warning(format!("{error:#}"));
-        }
+        self.warn_of_unreadable(unreadable, placed.is_empty())?;
         for event in events {
             if let Some(why) = offline_readers(self.machine, event.words, &event.encoded.event) {
                 self.add_warning(why);
             }
         }
         Ok(placed)
+    }
+
+    /// Adds a warning of each PMU that cannot be read. The first of them is an error if nothing else
+    /// is counted.
+    pub(super) fn warn_of_unreadable(
+        &mut self,
+        mut unreadable: Vec<anyhow::Error>,
+        is_nothing_else: bool,
+    ) -> Result<()> {
+        if is_nothing_else && !unreadable.is_empty() {
+            return Err(unreadable.swap_remove(0));
+        }
+        unreadable.iter().for_each(|error| self.add_warning(format!("{error:#}")));
+        Ok(())
     }
 
     /// Adds a counter unless it exists. Returns its id and whether it is new.
@@ -292,6 +301,11 @@ impl<'a> Assembly<'a> {
         }
     }
 
+    /// Adds the notes that do not exist.
+    pub(super) fn add_notes(&mut self, notes: impl IntoIterator<Item = String>) {
+        notes.into_iter().for_each(|note| self.add_note(note));
+    }
+
     /// The plan, with notes on multiplexing and on traffic that is counted twice.
     ///
     /// # Errors
@@ -304,19 +318,11 @@ impl<'a> Assembly<'a> {
     ) -> Result<Plan> {
         let events = std::mem::take(&mut self.events);
         self.plan.warnings.extend(declared_cause::unused_cause_warning(&events, request)?);
-        if let Some(note) = declared_cause::unknown_cause_note(&events, self.declared_cause) {
-            self.add_note(note);
-        }
-        for note in plan_notes::collect_notes(self.machine, &events)? {
-            self.add_note(note);
-        }
+        self.add_notes(declared_cause::unknown_cause_note(&events, self.declared_cause));
+        self.add_notes(plan_notes::collect_notes(self.machine, &events)?);
         self.take_turns(&events);
-        if let Some(note) = guests::guests_note(self.machine, &self.plan.counters) {
-            self.add_note(note);
-        }
-        for note in io::io_notes(&self.plan.counters) {
-            self.add_note(note);
-        }
+        self.add_notes(guests::guests_note(self.machine, &self.plan.counters));
+        self.add_notes(io::io_notes(&self.plan.counters));
         self.plan.links = std::mem::take(&mut self.links).finish_links(resolver, &self.plan);
         self.apply_labels()?;
         Ok(self.plan)

@@ -78,9 +78,8 @@ impl<'a> Resolver<'a> {
             words.find_event(typed).is_some() && self.narrowing.opens_pmu(words.pmu)
         };
         let having: Vec<_> = self.pmu_words().filter(has_event).collect();
-        let symbolic = |words: &PmuWords<'_>| {
-            words.family.is_some_and(|family| family.kind != PmuKind::Uncore)
-        };
+        let symbolic =
+            |words: &PmuWords<'_>| words.is_kind(PmuKind::Core) || words.is_kind(PmuKind::Software);
         let (symbolic_pmus, uncore_pmus): (Vec<_>, Vec<_>) = having.into_iter().partition(symbolic);
         if !symbolic_pmus.is_empty() {
             return self.resolve_on_each(symbolic_pmus, &terms, &[]);
@@ -107,8 +106,7 @@ impl<'a> Resolver<'a> {
         config: u64,
         more_terms: &[Term],
     ) -> Result<Vec<ResolvedEvent<'a>>, ColumnError> {
-        let core = |words: &PmuWords<'_>| words.family.is_some_and(|f| f.kind == PmuKind::Core);
-        let cores: Vec<_> = self.pmu_words().filter(core).collect();
+        let cores: Vec<_> = self.pmu_words().filter(|words| words.is_kind(PmuKind::Core)).collect();
         if cores.is_empty() {
             return Err(ColumnError::new(term.column, self.no_core_message(&term.name)));
         }

@@ -1,7 +1,7 @@
 //! `--device` and `--per port`: finds the PMU and the filter that count a device or a root port.
 //! Disks and interfaces are PMUs of their own too.
 //!
-//! Sysfs says where a device is attached; [`PortsRule`] of the PMU's family says what that means
+//! Sysfs says where a device is attached; [`PortPmu::rule`] of the PMU's family says what that means
 //! for the PMU. A device that no PMU can single out is an error: its traffic is never replaced by
 //! the total.
 
@@ -11,11 +11,12 @@ use anyhow::{Result, anyhow, bail, ensure};
 
 use super::PlanRequest;
 use super::pmus::PmuIndex;
+use super::port_pmu::PortPmu;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
-use crate::catalog::pattern::matches_event;
+use crate::catalog::pattern::matches_any_event;
 use crate::catalog::pmu_words::{PmuWords, WHOLE_WORDS};
-use crate::catalog::ports::{Locate, PortsRule};
+use crate::catalog::ports::Locate;
 use crate::catalog::spec::{Term, TermValue};
 use crate::discover::pci::{PciAddress, PciFunction};
 use crate::discover::{Machine, Pmu};
@@ -160,9 +161,8 @@ impl<'a> Narrowing<'a> {
             self.used |= is_named;
             return if is_named { whole } else { Vec::new() };
         }
-        let Some(rule) = words.family.and_then(|family| family.ports.as_ref()) else {
-            return whole;
-        };
+        let Some(ports) = PortPmu::new(self.machine, words) else { return whole };
+        let rule = ports.rule;
         // A whole config word includes the field. The first one also has the event in it.
         let field = rule.term.as_ref().and_then(|term| words.term_format(term));
         let in_word = |term: &Term| match (field, &term.value) {
@@ -180,16 +180,16 @@ impl<'a> Narrowing<'a> {
         if typed.iter().any(chosen) {
             return whole;
         }
-        let split = rule.events.iter().any(|glob| matches_event(glob, event));
+        let split = matches_any_event(&rule.events, event);
         if let Some(apart) = self.apart.clone() {
-            return self.beside_whole(words, rule, event, &apart);
+            return self.beside_whole(ports, event, &apart);
         }
         let subsets = match &self.wanted {
             Some(wanted) => {
                 let wanted = wanted.clone();
-                self.subsets_below(words, rule, &wanted, split)
+                self.subsets_below(ports, &wanted, split)
             }
-            None if self.per_port && split => self.each_port(words, rule, event),
+            None if self.per_port && split => self.each_port(ports, event),
             None => return whole,
         };
         self.used |= !subsets.is_empty();
@@ -199,24 +199,23 @@ impl<'a> Narrowing<'a> {
     /// The parts for the requested functions below the PMU.
     fn subsets_below(
         &mut self,
-        words: PmuWords<'_>,
-        rule: &PortsRule,
+        ports: PortPmu<'_>,
         wanted: &[&PciFunction],
         split: bool,
     ) -> BTreeSet<Subset> {
         let mut subsets = BTreeSet::new();
         for function in wanted {
-            let Some(position) = singled_out(self.machine, words, function) else { continue };
+            let Some(position) = ports.single_position(function) else { continue };
             if !split {
                 subsets.insert(Subset { die: position.die, ..Subset::default() });
                 continue;
             }
-            let inseparable = counted_with(self.machine, words, rule, function, position);
-            let subset = select_subset(self.machine, words, rule, function, position, &inseparable);
-            let pmu = printable(&words.pmu.name).into_owned();
+            let inseparable = ports.counted_with(function, position);
+            let subset = ports.select_subset(function, position, &inseparable);
+            let pmu = printable(&ports.words.pmu.name);
             let address = function.address;
-            let by_requester = rule.picks_device(&subset.terms);
-            if by_requester && has_one_register(words, rule) {
+            let by_requester = ports.rule.picks_device(&subset.terms);
+            if by_requester && ports.has_one_register() {
                 self.notes.insert(format!(
                     "{pmu}: root port {} has other devices too, so {address} is picked by its \
                      requester id; the PMU has one register for that, so counters of other \
@@ -237,32 +236,28 @@ impl<'a> Narrowing<'a> {
     }
 
     /// A part for each root port: those with devices, or all if that is not known.
-    fn each_port(
-        &mut self,
-        words: PmuWords<'_>,
-        rule: &PortsRule,
-        event: &str,
-    ) -> BTreeSet<Subset> {
-        let Some(term) = rule.term.as_ref() else {
-            if rule.by == Locate::HisiBdfRange {
-                self.notes.insert(format!(
-                    "{}: it is not known which filter bit is which root port, so its root ports \
-                     are counted together",
-                    printable(&words.pmu.name)
-                ));
-            }
+    fn each_port(&mut self, ports: PortPmu<'_>, event: &str) -> BTreeSet<Subset> {
+        let PortPmu { words, rule, .. } = ports;
+        let term = rule.term.as_ref();
+        let Some(term) = term.filter(|term| words.term_format(term).is_some()) else {
+            let why = match term {
+                Some(term) => {
+                    format!(
+                        "this kernel has no term {term}, so its root ports cannot be told apart"
+                    )
+                }
+                None if rule.by == Locate::HisiBdfRange => {
+                    "it is not known which filter bit is which root port, so its root ports are \
+                     counted together"
+                        .to_owned()
+                }
+                None => return BTreeSet::from([Subset::default()]),
+            };
+            self.notes.insert(format!("{}: {why}", printable(&words.pmu.name)));
             return BTreeSet::from([Subset::default()]);
         };
-        if words.term_format(term).is_none() {
-            self.notes.insert(format!(
-                "{}: this kernel has no term {term}, so its root ports cannot be told apart",
-                printable(&words.pmu.name)
-            ));
-            return BTreeSet::from([Subset::default()]);
-        }
         let devices = self.machine.devices.pci.iter().filter(|function| !function.is_bridge());
-        let with_devices =
-            devices.filter_map(|function| find_position(self.machine, words, function)?.port);
+        let with_devices = devices.filter_map(|function| ports.find_position(function)?.port);
         let mut numbers: BTreeSet<u32> = with_devices.filter(|port| *port < rule.count).collect();
         if numbers.is_empty() {
             // Bits that the default filter excludes are not root ports.
@@ -273,184 +268,6 @@ impl<'a> Narrowing<'a> {
             |port: u32| Subset { terms: vec![(term.clone(), 1_u64 << port)], ..Subset::default() };
         numbers.into_iter().map(port_subset).collect()
     }
-}
-
-/// The position of a function in a PMU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PortPosition {
-    /// Number of its root port in the PMU.
-    pub port: Option<u32>,
-    /// Its die, if one PMU serves several.
-    pub die: Option<u32>,
-    /// Whether any PMU of this family on the die may be the one that counts the function.
-    pub any_of_die: bool,
-}
-
-/// The position of the function in the PMU; `None` if the PMU does not count it.
-pub fn find_position(
-    machine: &Machine,
-    words: PmuWords<'_>,
-    function: &PciFunction,
-) -> Option<PortPosition> {
-    let ports = words.family?.ports.as_ref()?;
-    let top = function.top;
-    let PciAddress { domain, bus, device, function: number } = top;
-    let (bus, device, number) = (u64::from(bus), u64::from(device), u64::from(number));
-    let has_suffix = |suffix: String| words.pmu.name.ends_with(&suffix);
-    let at_port = |port| Some(PortPosition { port, die: None, any_of_die: false });
-    match ports.by {
-        Locate::GraceDomain => {
-            let (socket, port) = (domain >> 4, domain & 0xf);
-            if has_suffix(format!("_{socket}")) && port < ports.count {
-                at_port(Some(port))
-            } else {
-                None
-            }
-        }
-        Locate::Tegra410Dvsec => {
-            let port = function.tegra?;
-            let (socket, complex) = (port.socket, port.root_complex);
-            let port = u32::from(port.port);
-            let mine = has_suffix(format!("_{socket}_rc_{complex}")) && port < ports.count;
-            if mine { at_port(Some(port)) } else { None }
-        }
-        Locate::DwcName => {
-            let sbdf = u64::from(domain) << 16 | bus << 8 | device << 3 | number;
-            if has_suffix(format!("_{sbdf:x}")) { at_port(None) } else { None }
-        }
-        Locate::PcieBdfName => {
-            let sbdf = u64::from(domain) << 24 | bus << 16 | device << 8 | number;
-            if has_suffix(format!("_{sbdf:x}")) { at_port(None) } else { None }
-        }
-        Locate::HisiBdfRange => {
-            // The kernel compares within the domain of the PMU, which is not in its files. All root
-            // ports of Kunpeng are in domain 0.
-            let range = words.pmu.bdf_range.as_ref()?;
-            if domain == 0 && range.contains(&top.requester_id()) { at_port(None) } else { None }
-        }
-        Locate::HnsBdfRange => {
-            // As above, but the driver compares the function itself (`hns3_pmu_valid_bdf`,
-            // drivers/perf/hisilicon/hns3_pmu.c, Linux 7.2).
-            let PciAddress { domain, .. } = function.address;
-            let range = words.pmu.bdf_range.as_ref()?;
-            let is_its = domain == 0 && range.contains(&function.address.requester_id());
-            if is_its { at_port(None) } else { None }
-        }
-        Locate::Iort => {
-            stream_of(machine, words, function)?;
-            at_port(None)
-        }
-        // Linux has no die* files of the stacks of Sapphire Rapids and later.
-        Locate::IntelDie if words.pmu.dies.is_empty() => {
-            let die = die_of(machine, function)?;
-            Some(PortPosition { port: None, die: Some(die), any_of_die: true })
-        }
-        Locate::IntelDie => {
-            let root_bus = |text: &str| {
-                let (domain, bus) = text.split_once(':')?;
-                Some((u32::from_str_radix(domain, 16).ok()?, u64::from_str_radix(bus, 16).ok()?))
-            };
-            let mut dies = words.pmu.dies.iter();
-            let (die, _) = dies.find(|(_, text)| root_bus(text) == Some((domain, bus)))?;
-            Some(PortPosition { port: None, die: Some(*die), any_of_die: false })
-        }
-    }
-}
-
-/// The id by which the PMU knows a function; `None` if the PMU does not count it.
-pub(super) fn id_of(
-    machine: &Machine,
-    words: PmuWords<'_>,
-    ports: &PortsRule,
-    function: &PciFunction,
-) -> Option<u64> {
-    match ports.by {
-        Locate::Iort => stream_of(machine, words, function),
-        _ => Some(u64::from(function.address.requester_id())),
-    }
-}
-
-/// The `StreamID` of a function at the SMMU of a PMU, which is named after the page of its
-/// registers (`smmu_pmu_probe`, `drivers/perf/arm_smmuv3_pmu.c`, Linux 7.2).
-fn stream_of(machine: &Machine, words: PmuWords<'_>, function: &PciFunction) -> Option<u64> {
-    let (_, page) = words.pmu.name.rsplit_once('_')?;
-    machine.streams.stream_id(u64::from_str_radix(page, 16).ok()?, function.address).map(u64::from)
-}
-
-/// Whether all counters of the PMU share the register for the id of a device.
-pub(super) fn has_one_register(words: PmuWords<'_>, ports: &PortsRule) -> bool {
-    let rule = words.family.and_then(|family| family.one_value.as_ref());
-    let requester = ports.requester.as_ref();
-    rule.zip(requester)
-        .is_some_and(|(one_value, requester)| one_value.terms.contains(&requester.term))
-}
-
-/// The die to which a function is attached: the only one, or that of the CPUs of its NUMA node;
-/// `None` if the firmware reports no node.
-fn die_of(machine: &Machine, function: &PciFunction) -> Option<u32> {
-    let near = || machine.cpus.die_number(machine.cpus.first_of_node(function.numa_node?)?);
-    machine.cpus.only_die().or_else(near)
-}
-
-/// As [`find_position`]; also `None` if another PMU may be the one that counts it.
-pub(super) fn singled_out(
-    machine: &Machine,
-    words: PmuWords<'_>,
-    function: &PciFunction,
-) -> Option<PortPosition> {
-    find_position(machine, words, function).filter(|position| !position.any_of_die)
-}
-
-/// The part of the PMU that counts the function.
-pub fn select_subset(
-    machine: &Machine,
-    words: PmuWords<'_>,
-    ports: &PortsRule,
-    function: &PciFunction,
-    position: PortPosition,
-    inseparable: &[PciAddress],
-) -> Subset {
-    let mut terms = Vec::new();
-    // The port is enough if no other device is below it.
-    let by_port = ports.term.is_some() && inseparable.is_empty();
-    let requester = ports.requester.as_ref().filter(|_| !by_port && !function.is_bridge());
-    if let Some((requester, id)) = requester.zip(id_of(machine, words, ports, function)) {
-        terms.extend(requester.selecting_terms(id));
-    } else if let (Some(term), Some(port)) = (&ports.term, position.port) {
-        // A kernel without the term counts all ports.
-        terms.extend(words.term_format(term).map(|_| (term.clone(), 1_u64 << port)));
-    }
-    Subset { terms, die: position.die, functions: Vec::new() }
-}
-
-/// The other functions with traffic that the PMU cannot distinguish from this one, except by their
-/// requester id.
-pub fn counted_with(
-    machine: &Machine,
-    words: PmuWords<'_>,
-    ports: &PortsRule,
-    function: &PciFunction,
-    position: PortPosition,
-) -> Vec<PciAddress> {
-    if position.port.is_some() || ports.term.is_none() {
-        return neighbours(machine, function);
-    }
-    let is_inseparable = |candidate: &&PciFunction| {
-        candidate.address != function.address
-            && !candidate.is_bridge()
-            && find_position(machine, words, candidate) == Some(position)
-    };
-    machine.devices.pci.iter().filter(is_inseparable).map(|candidate| candidate.address).collect()
-}
-
-/// The other functions with traffic below the same function on the root bus.
-pub(super) fn neighbours(machine: &Machine, function: &PciFunction) -> Vec<PciAddress> {
-    let neighbours = machine.devices.pci.iter().filter(|candidate| {
-        candidate.top == function.top
-            && candidate.address != function.address
-            && !candidate.is_bridge()
-    });
-    neighbours.map(|neighbour| neighbour.address).collect()
 }
 
 /// The name of the disk or interface `device`, if the kernel counts its bytes; a leading `/dev/` is
@@ -466,11 +283,7 @@ fn counted_by_kernel<'a>(machine: &'a Machine, device: &str) -> Option<&'a str> 
 fn on_ports<'a>(pmus: &PmuIndex<'a>, device: &str) -> Result<Vec<&'a PciFunction>> {
     let functions = selected_functions(pmus.machine, device)?;
     for function in &functions {
-        let any = pmus.all_pmus().iter().any(|words| {
-            words.family.is_some_and(|f| f.ports.is_some())
-                && singled_out(pmus.machine, *words, function).is_some()
-        });
-        ensure!(any, "{}", no_pmu(pmus, device, function));
+        ensure!(pmus.can_single_out(function), "{}", no_pmu(pmus, device, function));
     }
     Ok(functions)
 }

@@ -9,7 +9,7 @@ use crate::catalog::family::Family;
 use crate::catalog::group::Group;
 use crate::catalog::kernels;
 use crate::catalog::pmu_words::PmuWords;
-use crate::catalog::spec::{Term, TermValue};
+use crate::catalog::spec::Term;
 use crate::suggest::{did_you_mean, list_names};
 use crate::text::printable;
 
@@ -205,8 +205,7 @@ impl<'a> Resolver<'a> {
                 .iter()
                 .flat_map(|subset| sources.iter().map(move |source_terms| (subset, source_terms)));
             for (subset, source) in pairs {
-                let name = event.to_owned();
-                let mut terms = vec![Term { name, value: TermValue::Bare, column: 1 }];
+                let mut terms = vec![Term::bare(event, 1)];
                 terms.extend(subset.typed_terms(1));
                 terms.extend(typed(source, 1));
                 match self.pmus.encode_terms(words, &terms, &[]) {

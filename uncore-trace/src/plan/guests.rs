@@ -17,8 +17,7 @@ use crate::text::printable;
 
 /// Whether counters of the PMU do not count guests on this machine.
 pub(super) fn excludes_guests(machine: &Machine, words: PmuWords<'_>) -> bool {
-    let is_core = words.family.is_some_and(|family| family.kind == PmuKind::Core);
-    machine.mediated_pmu.is_some() && is_core && words.is_per_cpu()
+    machine.mediated_pmu.is_some() && words.is_kind(PmuKind::Core) && words.is_per_cpu()
 }
 
 /// The note on counters of the user that do not count guests.

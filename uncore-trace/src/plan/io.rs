@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::Counter;
-use super::device::{find_position, id_of};
+use super::port_pmu::PortPmu;
 use crate::catalog::encode::EncodedEvent;
 use crate::catalog::exact::ExactBy;
-use crate::catalog::pattern::matches_event;
+use crate::catalog::pattern::matches_any_event;
 use crate::catalog::pmu_words::PmuWords;
 use crate::discover::Machine;
 use crate::discover::pci::PciFunction;
@@ -84,28 +84,28 @@ impl<'a> DevicesBelow<'a> {
         encoded: &EncodedEvent,
         cpu: u32,
     ) -> Option<Self> {
-        let ports = words.family?.ports.as_ref()?;
+        let ports = PortPmu::new(machine, words)?;
         let value = |term: &String| {
             let mut set = encoded.filter.split(',').filter_map(|term| term.split_once("=0x"));
             let (_, hex) = set.find(|(name, _)| name == term)?;
             u64::from_str_radix(hex, 16).ok()
         };
-        let mask = ports.term.as_ref().and_then(value);
-        let requester = ports.requester.as_ref().and_then(|id_filter| value(&id_filter.term));
+        let mask = ports.rule.term.as_ref().and_then(value);
+        let id_filter = ports.rule.requester.as_ref();
+        let requester = id_filter.and_then(|id_filter| value(&id_filter.term));
         let die = machine.cpus.die_number(cpu);
         let counted = |function: &&PciFunction| {
-            let Some(position) = find_position(machine, words, function) else { return false };
+            let Some(position) = ports.find_position(function) else { return false };
             !function.is_bridge()
                 && (position.die.is_none() || position.die == die)
-                && (requester.is_none() || requester == id_of(machine, words, ports, function))
+                && (requester.is_none() || requester == ports.id_of(function))
                 && match (position.port, mask) {
                     (Some(port), Some(mask)) if requester.is_none() => mask >> port & 1 == 1,
                     _ => true,
                 }
         };
         let functions: Vec<_> = machine.devices.pci.iter().filter(counted).collect();
-        let mut positions =
-            functions.iter().filter_map(|function| find_position(machine, words, function));
+        let mut positions = functions.iter().filter_map(|function| ports.find_position(function));
         let is_unsure = positions.any(|position| position.any_of_die);
         Some(Self { mask, requester, die, functions, is_unsure })
     }
@@ -143,9 +143,9 @@ pub(super) fn io_scope(
     if let Some(statistics) = &words.pmu.statistics {
         return device_scope(words, encoded, &statistics.device);
     }
-    let ports = words.family?.ports.as_ref()?;
-    let counts = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, &encoded.event));
-    let direction = match (counts(&ports.writes), counts(&ports.reads)) {
+    let ports = PortPmu::new(machine, words)?;
+    let counts = |globs: &[String]| matches_any_event(globs, &encoded.event);
+    let direction = match (counts(&ports.rule.writes), counts(&ports.rule.reads)) {
         (true, false) => IoDirection::Read,
         (false, true) => IoDirection::Write,
         _ => return None,
@@ -155,14 +155,12 @@ pub(super) fn io_scope(
     let devices = functions.iter().flat_map(|function| names(function)).map(str::to_owned);
     let label = device_label(machine, functions);
     let label = label.unwrap_or_else(|| printable(&words.pmu.name).into_owned());
-    let is_shared = functions
-        .iter()
-        .filter_map(|function| find_position(machine, words, function))
-        .any(|position| {
-            let whole =
-                ports.term.as_ref().and_then(|term| words.default_value(term, &encoded.event));
-            position.any_of_die || position.port.is_none() && mask.is_some() && *mask != whole
-        });
+    let mut positions = functions.iter().filter_map(|function| ports.find_position(function));
+    let is_shared = positions.any(|position| {
+        let term = ports.rule.term.as_ref();
+        let whole = term.and_then(|term| words.default_value(term, &encoded.event));
+        position.any_of_die || position.port.is_none() && mask.is_some() && *mask != whole
+    });
     Some(IoScope { direction, devices: devices.collect(), label, is_shared })
 }
 

@@ -12,11 +12,10 @@ use super::resolve::{ResolvedEvent, Resolver};
 use crate::catalog::family::Family;
 use crate::catalog::kernels;
 use crate::catalog::metric::{DURATION_NS, Metric};
-use crate::catalog::pattern::matches;
+use crate::catalog::pattern::matches_any;
 use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::vendor::{rest_of_group, why_left_out};
 use crate::discover::name::stem;
-use crate::discover::processor::Processor;
 use crate::suggest::{did_you_misspell, list_names};
 use crate::text::{list_few, printable};
 
@@ -128,15 +127,11 @@ impl<'a> Resolver<'a> {
         typed: &str,
         measured: &[ResolvedMetric<'a>],
     ) -> Result<Option<String>> {
-        let Some(processor) = self.machine.processor.as_ref().and_then(Processor::generation_name)
-        else {
-            return Ok(None);
-        };
+        let Some(processor) = self.machine.generation_name() else { return Ok(None) };
         let is_counted = |name: &str| measured.iter().any(|counted| counted.metric.name == name);
         let group_metrics = self.find_named(typed)?.into_iter().filter(|(_, metric)| {
-            let is_match = |pattern: &String| matches(pattern, &processor);
             metric.groups.iter().any(|group| group.eq_ignore_ascii_case(typed))
-                && metric.processors.iter().any(is_match)
+                && matches_any(&metric.processors, &processor)
         });
         let mut not_counted = rest_of_group(typed, &processor);
         not_counted.extend(group_metrics.map(|(_, metric)| metric.name.as_str()));
@@ -305,18 +300,17 @@ impl<'a> Resolver<'a> {
 
     /// Why perf's metric of this name for the processor is not imported.
     fn left_out_reason(&self, typed: &str) -> Option<&'static str> {
-        let processor = self.machine.processor.as_ref().and_then(Processor::generation_name);
+        let processor = self.machine.generation_name();
         why_left_out(typed, processor.as_deref().unwrap_or_default())
     }
 
     /// That metrics are of perf's tables for other processors only; `None` if one is for this one.
     fn of_others_reason(&self, named: &[(&Family, &Metric)]) -> Option<String> {
-        let processor = self.machine.processor.as_ref().and_then(Processor::generation_name)?;
-        let is_match = |pattern: &String| matches(pattern, &processor);
+        let processor = self.machine.generation_name()?;
         let is_other = |metric: &Metric| {
             metric.vendor
                 && !metric.processors.is_empty()
-                && !metric.processors.iter().any(is_match)
+                && !matches_any(&metric.processors, &processor)
         };
         named.iter().all(|(_, metric)| is_other(metric)).then(|| {
             format!("perf's tables have it for other processors, not for {}", printable(&processor))

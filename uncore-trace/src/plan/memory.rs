@@ -7,7 +7,7 @@ use super::measure::ResolvedMetric;
 use super::resolve::{ResolvedEvent, Resolver};
 use crate::catalog::family::Family;
 use crate::catalog::group::Group;
-use crate::catalog::pattern::matches_event;
+use crate::catalog::pattern::matches_any_event;
 use crate::catalog::pmu_words::PmuWords;
 use crate::suggest::list_names;
 
@@ -144,7 +144,7 @@ impl ResolvedMetric<'_> {
             return false;
         };
         let globs = family.opens.get(&Group::Mem).map_or(&[][..], Vec::as_slice);
-        let opens = |name: &str| globs.iter().any(|glob| matches_event(glob, name));
+        let opens = |name: &str| matches_any_event(globs, name);
         let mut inputs = self.inputs.iter().filter_map(|(_, event)| event.as_ref());
         self.metric.unit.ends_with("B/s")
             && (self.metric.vendor || self.metric.name.starts_with(OF_ALL))

@@ -42,13 +42,7 @@ impl<'a> Assembly<'a> {
                 Err(error) => unreadable.push(error),
             }
         }
-        if self.plan.metrics.len() == metric_count && !unreadable.is_empty() {
-            return Err(unreadable.swap_remove(0));
-        }
-        for error in unreadable {
-            self.add_warning(format!("{error:#}"));
-        }
-        Ok(())
+        self.warn_of_unreadable(unreadable, self.plan.metrics.len() == metric_count)
     }
 
     /// The formula of a metric on values in the units of its counters.
@@ -107,7 +101,7 @@ impl<'a> Assembly<'a> {
         let free = ids.into_iter().map(root).filter(|root| !self.typed.contains(root));
         let mut roots: BTreeSet<u32> = free.collect();
         let leads = |id: &u32| self.siblings.contains_key(id);
-        if words.family.is_some_and(|family| family.kind == PmuKind::Core) {
+        if words.is_kind(PmuKind::Core) {
             // The number of free counters of a core is unknown (a watchdog may hold one), so
             // existing groups do not grow.
             roots.retain(|root| !leads(root));

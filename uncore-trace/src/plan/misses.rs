@@ -22,7 +22,7 @@ use crate::catalog::family::PmuKind;
 use crate::catalog::group::Group;
 use crate::catalog::pmu_words::{PmuEvent, PmuWords};
 use crate::catalog::source::Cause;
-use crate::catalog::spec::{Term, TermValue};
+use crate::catalog::spec::Term;
 use crate::catalog::witness::Witness;
 use crate::discover::CpuList;
 use crate::suggest::list_names;
@@ -49,12 +49,20 @@ pub(super) struct WitnessEvent<'a> {
 }
 
 impl<'a> WitnessEvent<'a> {
+    /// The first witness of the PMU's family for its processor that the PMU has.
+    pub(super) fn find_first(words: PmuWords<'a>) -> Option<Self> {
+        let witnesses = &words.family?.witnesses;
+        let mut witnesses = witnesses.iter().filter(|witness| witness.applies_to_pmu(words.pmu));
+        witnesses.find_map(|witness| {
+            Some(WitnessEvent { words, event: words.find_event(&witness.event)?, witness })
+        })
+    }
+
     /// The event with its encoding.
     pub(super) fn resolve_event(self) -> Result<ResolvedEvent<'a>> {
         let Self { words, event, .. } = self;
-        let terms = [Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 }];
-        let encoded =
-            words.encode_terms(&terms, &[]).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let encoded = words.encode_terms(&[Term::bare(event.name, 1)], &[]);
+        let encoded = encoded.map_err(|error| anyhow::anyhow!("{error}"))?;
         let group = words.family.map_or("other", |family| family.event_group(event.name).name());
         Ok(ResolvedEvent { words, group, encoded, die: None, functions: Vec::new() })
     }
@@ -121,13 +129,31 @@ impl Counter {
     }
 }
 
+/// A counter of what several CPUs cause.
+#[derive(Debug, Clone)]
+pub(super) struct CpusCounter {
+    pub id: u32,
+    pub sees: CpuList,
+}
+
 /// `counter 3` or `counters 0,3`.
-pub(super) fn name_counters(seen: &[(u32, CpuList)]) -> String {
-    let ids: CpuList = seen.iter().map(|(id, _)| *id).collect();
-    format!("counter{} {ids}", if seen.len() == 1 { "" } else { "s" })
+pub(super) fn name_counters(counters: &[CpusCounter]) -> String {
+    let ids: CpuList = counters.iter().map(|counter| counter.id).collect();
+    format!("counter{} {ids}", if counters.len() == 1 { "" } else { "s" })
+}
+
+/// The CPUs that any of these counters sees.
+fn all_seen(counters: &[CpusCounter]) -> CpuList {
+    counters.iter().map(|counter| &counter.sees).collect()
 }
 
 impl<'a> Assembly<'a> {
+    /// The counters of what several CPUs cause.
+    pub(super) fn counters_of_cpus(&self) -> Vec<CpusCounter> {
+        let of_cpus = self.plan.counters.iter().filter(|counter| counter.is_of_cpus());
+        of_cpus.map(|counter| CpusCounter { id: counter.id, sees: counter.sees.clone() }).collect()
+    }
+
     /// Adds a witness for each CPU whose traffic is divided.
     ///
     /// # Errors
@@ -138,9 +164,7 @@ impl<'a> Assembly<'a> {
         resolver: &Resolver<'a>,
         wanted: WitnessDemand,
     ) -> Result<()> {
-        let of_cpus = self.plan.counters.iter().filter(|counter| counter.is_of_cpus());
-        let mut seen: Vec<(u32, CpuList)> =
-            of_cpus.map(|divided| (divided.id, divided.sees.clone())).collect();
+        let mut seen = self.counters_of_cpus();
         if wanted == WitnessDemand::No || seen.is_empty() && wanted != WitnessDemand::Surely {
             return Ok(());
         }
@@ -150,7 +174,7 @@ impl<'a> Assembly<'a> {
                  it out, or select a counter whose cause is cpu in `uncore-trace list events`"
             );
         }
-        let cpus: CpuList = seen.iter().map(|(_, cpus)| cpus).collect();
+        let cpus = all_seen(&seen);
         let sources = witness_sources(resolver, &cpus);
         let witnessed: CpuList = sources.keys().copied().collect();
         let uncovered = cpus.difference(&witnessed);
@@ -159,8 +183,8 @@ impl<'a> Assembly<'a> {
             if wanted == WitnessDemand::Surely {
                 bail!("--method misses: {why}; choose --method regression");
             }
-            let lacking =
-                seen.extract_if(.., |(_, cpus)| !cpus.is_subset(&witnessed)).collect::<Vec<_>>();
+            let lacking = seen.extract_if(.., |counter| !counter.sees.is_subset(&witnessed));
+            let lacking: Vec<_> = lacking.collect();
             self.add_note(format!("no witness for {}: {why}", name_counters(&lacking)));
         }
         if let WitnessDemand::Within(allowance) = wanted {
@@ -178,7 +202,7 @@ impl<'a> Assembly<'a> {
     fn use_counted(
         &mut self,
         sources: &BTreeMap<u32, WitnessEvent<'a>>,
-        seen: &mut Vec<(u32, CpuList)>,
+        seen: &mut Vec<CpusCounter>,
     ) -> Result<()> {
         let mut encoder = WitnessEncoder::default();
         let mut missing = Vec::new();
@@ -189,10 +213,9 @@ impl<'a> Assembly<'a> {
             }
         }
         let missing: CpuList = missing.into_iter().collect();
-        let counted = seen.extract_if(.., |(_, cpus)| cpus.intersection(&missing).is_empty());
-        let counted: Vec<_> = counted.collect();
-        let cpus: CpuList = counted.iter().map(|(_, cpus)| cpus).collect();
-        for cpu in cpus.iter() {
+        let has_all = |counter: &mut CpusCounter| counter.sees.intersection(&missing).is_empty();
+        let counted: Vec<_> = seen.extract_if(.., has_all).collect();
+        for cpu in all_seen(&counted).iter() {
             if let Some(source) = sources.get(&cpu) {
                 self.add_weight(*source, cpu, &mut encoder)?;
             }
@@ -204,10 +227,10 @@ impl<'a> Assembly<'a> {
     fn add_within(
         &mut self,
         sources: &BTreeMap<u32, WitnessEvent<'a>>,
-        seen: &[(u32, CpuList)],
+        seen: &[CpusCounter],
         allowance: WitnessAllowance,
     ) -> Result<()> {
-        let cpus: CpuList = seen.iter().map(|(_, cpus)| cpus).collect();
+        let cpus = all_seen(seen);
         let Some(first_source) = cpus.iter().find_map(|cpu| sources.get(&cpu)) else {
             return Ok(());
         };
@@ -282,17 +305,15 @@ impl<'a> Assembly<'a> {
     fn add_weights(
         &mut self,
         sources: &BTreeMap<u32, WitnessEvent<'a>>,
-        seen: &[(u32, CpuList)],
+        seen: &[CpusCounter],
         note: &str,
     ) -> Result<()> {
-        let needed: CpuList = seen.iter().map(|(_, cpus)| cpus).collect();
         let mut encoder = WitnessEncoder::default();
-        let mut by_event: BTreeMap<(&str, &str), (WitnessEvent<'a>, Vec<u32>)> = BTreeMap::new();
-        for cpu in needed.iter() {
+        let mut readers = WitnessReaders::default();
+        for cpu in all_seen(seen).iter() {
             let Some(source) = sources.get(&cpu) else { continue };
             self.add_weight(*source, cpu, &mut encoder)?;
-            let key = (source.words.pmu.name.as_str(), source.event.name);
-            by_event.entry(key).or_insert((*source, Vec::new())).1.push(cpu);
+            readers.add_reader(*source, cpu);
         }
         let guests = self.machine.mediated_pmu.map_or_else(String::new, |parameter| {
             format!(
@@ -300,14 +321,11 @@ impl<'a> Assembly<'a> {
                  window, the method is regression or residency"
             )
         });
-        for ((pmu, event), (source, cpus)) in by_event {
+        for WitnessCpus { event, cpus, unseen } in readers.list_events() {
             self.add_note(format!(
-                "witness {}/{event}/ of {} is read at every context switch on CPU {}; it does not \
-                 count {}; {note}{guests}",
-                printable(pmu),
+                "witness {event} of {} is read at every context switch on CPU {cpus}; it does not \
+                 count {unseen}; {note}{guests}",
                 name_counters(seen),
-                CpuList::from_iter(cpus),
-                list_names(source.witness.unseen.iter().map(String::as_str)),
             ));
         }
         Ok(())
@@ -331,17 +349,60 @@ impl<'a> Assembly<'a> {
                 self.seen.remove(&key);
             }
         }
-        let (id, new) = self.push(event, spot, None);
-        if let Some(counter) = self.plan.counters.get_mut(id as usize) {
-            let is_witness = new || counter.role == CounterRole::Weight;
-            counter.role = if is_witness { CounterRole::Weight } else { CounterRole::Both };
+        if let Some(counter) = self.push_weight(event, spot, source.witness) {
             counter.at_switch = true;
-            counter.witness_bytes = Some(source.witness.bytes);
         }
+        Ok(())
+    }
+
+    /// Adds a counter whose counts serve to divide those of others, unless it exists.
+    pub(super) fn push_weight(
+        &mut self,
+        event: &ResolvedEvent<'a>,
+        spot: ReaderSpot,
+        witness: &Witness,
+    ) -> Option<&mut Counter> {
+        let (id, new) = self.push(event, spot, None);
         if new {
             self.add_event(event.clone());
         }
-        Ok(())
+        let counter = self.plan.counters.get_mut(id as usize)?;
+        let is_only_weight = new || counter.role == CounterRole::Weight;
+        counter.role = if is_only_weight { CounterRole::Weight } else { CounterRole::Both };
+        counter.witness_bytes = Some(witness.bytes);
+        Some(counter)
+    }
+}
+
+/// The CPUs on which each event is read that serves to divide others.
+#[derive(Default)]
+pub(super) struct WitnessReaders<'a>(BTreeMap<(&'a str, &'a str), (&'a Witness, Vec<u32>)>);
+
+/// Such an event, as texts of a note.
+pub(super) struct WitnessCpus {
+    /// `PMU/EVENT/`.
+    pub event: String,
+    pub cpus: CpuList,
+    /// What it does not count.
+    pub unseen: String,
+}
+
+impl<'a> WitnessReaders<'a> {
+    /// Adds a CPU. `true` if it is the first of the event.
+    pub(super) fn add_reader(&mut self, source: WitnessEvent<'a>, cpu: u32) -> bool {
+        let key = (source.words.pmu.name.as_str(), source.event.name);
+        let (_, cpus) = self.0.entry(key).or_insert((source.witness, Vec::new()));
+        cpus.push(cpu);
+        cpus.len() == 1
+    }
+
+    /// Each event, in the order of the PMUs' names.
+    pub(super) fn list_events(self) -> impl Iterator<Item = WitnessCpus> {
+        self.0.into_iter().map(|((pmu, event), (witness, cpus))| WitnessCpus {
+            event: format!("{}/{event}/", printable(pmu)),
+            cpus: cpus.into_iter().collect(),
+            unseen: list_names(witness.unseen.iter().map(String::as_str)),
+        })
     }
 }
 
@@ -362,9 +423,7 @@ impl<'a> WitnessEncoder<'a> {
 
 /// The core PMUs of the machine.
 fn core_pmus<'a>(resolver: &Resolver<'a>) -> Vec<PmuWords<'a>> {
-    let is_core = |words: &PmuWords<'_>| {
-        words.is_per_cpu() && words.family.is_some_and(|family| family.kind == PmuKind::Core)
-    };
+    let is_core = |words: &PmuWords<'_>| words.is_per_cpu() && words.is_kind(PmuKind::Core);
     resolver.pmu_words().filter(is_core).collect()
 }
 
@@ -376,15 +435,8 @@ fn has_cpu(words: PmuWords<'_>, cpu: u32) -> bool {
 /// For each CPU that has one, the first witness of its core PMU's family for its processor that the
 /// PMU has.
 fn witness_sources<'a>(resolver: &Resolver<'a>, cpus: &CpuList) -> BTreeMap<u32, WitnessEvent<'a>> {
-    let source = |words: PmuWords<'a>| {
-        let mut witnesses =
-            words.family?.witnesses.iter().filter(|candidate| candidate.applies_to_pmu(words.pmu));
-        witnesses.find_map(|witness| {
-            Some(WitnessEvent { words, event: words.find_event(&witness.event)?, witness })
-        })
-    };
     let witness_events: Vec<WitnessEvent<'a>> =
-        core_pmus(resolver).into_iter().filter_map(source).collect();
+        core_pmus(resolver).into_iter().filter_map(WitnessEvent::find_first).collect();
     let of_cpu =
         |cpu| Some((cpu, *witness_events.iter().find(|source| has_cpu(source.words, cpu))?));
     cpus.iter().filter_map(of_cpu).collect()

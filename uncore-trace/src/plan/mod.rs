@@ -23,6 +23,7 @@ mod per_device;
 mod plan_notes;
 mod pmu_cpus;
 pub mod pmus;
+pub mod port_pmu;
 pub mod ports;
 pub mod render;
 pub mod resolve;
@@ -271,9 +272,7 @@ pub fn plan_on(pmus: &Rc<PmuIndex<'_>>, request: &PlanRequest) -> Result<Plan> {
     if request.ports {
         assembly.add_ports(&resolver)?;
     }
-    for note in resolver.take_notes(request)? {
-        assembly.add_note(note);
-    }
+    assembly.add_notes(resolver.take_notes(request)?);
     let mut plan = assembly.finish_plan(&resolver, request)?;
     plan.warnings.append(&mut resolver.warnings);
     if plan.counters.is_empty() && !resolver.has_time {

@@ -1,6 +1,6 @@
 //! `--per device`: counters of single functions beside the counters of the whole.
 //!
-//! [`PortsRule`] of a PMU's family says which term takes the id of a function, or else which one
+//! [`PortPmu::rule`] of a PMU's family says which term takes the id of a function, or else which one
 //! selects its root port. The counter of the whole stays: its parts count no more than it does, and
 //! the rest is of functions without a counter of their own.
 //!
@@ -15,15 +15,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use anyhow::{Result, ensure};
 
 use super::assembly::Assembly;
-use super::device::{
-    Narrowing, Subset, counted_with, id_of, no_pmu, selected_functions, singled_out,
-};
+use super::device::{Narrowing, Subset, no_pmu, selected_functions};
 use super::metric_groups::FEW;
 use super::plan_notes::by_pmu;
+use super::port_pmu::PortPmu;
 use super::resolve::{ResolvedEvent, Resolver};
-use crate::catalog::pattern::matches_event;
+use crate::catalog::pattern::matches_any_event;
 use crate::catalog::pmu_words::PmuWords;
-use crate::catalog::ports::{Locate, PortsRule};
+use crate::catalog::ports::Locate;
 use crate::catalog::rules::OneValueRule;
 use crate::catalog::source::Cause;
 use crate::discover::held_functions::SeparateFunctions;
@@ -82,19 +81,16 @@ impl<'a> Narrowing<'a> {
     /// The whole of a PMU, and the parts of these functions that it can select.
     pub(super) fn beside_whole(
         &mut self,
-        words: PmuWords<'_>,
-        rule: &PortsRule,
+        ports: PortPmu<'_>,
         event: &str,
         apart: &[&PciFunction],
     ) -> Vec<Subset> {
         let mut subsets = vec![Subset::default()];
-        if !is_of_devices(words, rule, event) {
+        if !is_of_devices(ports, event) {
             return subsets;
         }
-        let selected: BTreeSet<Subset> = apart
-            .iter()
-            .filter_map(|function| self.select_function(words, rule, function))
-            .collect();
+        let select = |function: &&PciFunction| self.select_function(ports, function);
+        let selected: BTreeSet<Subset> = apart.iter().filter_map(select).collect();
         if !selected.is_empty() {
             self.used = true;
             self.notes.insert(
@@ -108,25 +104,19 @@ impl<'a> Narrowing<'a> {
     }
 
     /// The part of a PMU that counts this function, if it has a filter for it.
-    fn select_function(
-        &mut self,
-        words: PmuWords<'_>,
-        rule: &PortsRule,
-        function: &PciFunction,
-    ) -> Option<Subset> {
-        let position = singled_out(self.machine, words, function)?;
-        let requester = rule
-            .requester
-            .as_ref()
-            .filter(|id_filter| words.term_format(&id_filter.term).is_some());
-        if let Some((id_filter, id)) = requester.zip(id_of(self.machine, words, rule, function)) {
+    fn select_function(&mut self, ports: PortPmu<'_>, function: &PciFunction) -> Option<Subset> {
+        let PortPmu { words, rule, .. } = ports;
+        let position = ports.single_position(function)?;
+        let has_term = |term: &String| words.term_format(term).is_some();
+        let requester = rule.requester.as_ref().filter(|id_filter| has_term(&id_filter.term));
+        if let Some((id_filter, id)) = requester.zip(ports.id_of(function)) {
             let (terms, functions) = (id_filter.selecting_terms(id), vec![function.address]);
             return Some(Subset { terms, die: position.die, functions });
         }
-        let counted_together = counted_with(self.machine, words, rule, function, position);
+        let counted_together = ports.counted_with(function, position);
         let pmu = printable(&words.pmu.name);
         let address = function.address;
-        let term = rule.term.as_ref().filter(|term| words.term_format(term).is_some());
+        let term = rule.term.as_ref().filter(|term| has_term(term));
         let Some((term, port)) = term.zip(position.port) else {
             if counted_together.is_empty() {
                 // The whole has no other device.
@@ -156,20 +146,16 @@ impl<'a> Narrowing<'a> {
 impl Resolver<'_> {
     /// Why none of these functions is counted on its own.
     pub(super) fn no_filter(&self, apart: &[&PciFunction]) -> String {
-        let machine = self.machine;
-        let is_counted = |function: &&&PciFunction| {
-            self.pmu_words().any(|words| singled_out(machine, words, function).is_some())
-        };
         let is_iort = |words: PmuWords<'_>| {
             let ports = words.family.and_then(|family| family.ports.as_ref());
             ports.is_some_and(|ports| ports.by == Locate::Iort)
         };
-        let missing = apart.iter().find(|function| !is_counted(function));
+        let missing = apart.iter().find(|function| !self.pmus.can_single_out(function));
         let why = if let Some(note) =
             self.narrowing.notes.iter().find(|candidate| candidate.contains(NO_FILTER))
         {
             note.clone()
-        } else if machine.streams.is_empty() && self.pmu_words().any(is_iort) {
+        } else if self.machine.streams.is_empty() && self.pmu_words().any(is_iort) {
             "the firmware's table IORT says which StreamID belongs to which device, and only root \
              can read it"
                 .to_owned()
@@ -187,8 +173,9 @@ impl Resolver<'_> {
 
 /// Whether an event counts what devices alone cause, and can be narrowed to one of them; of a PMU
 /// that counts bytes of devices, only these.
-fn is_of_devices(words: PmuWords<'_>, rule: &PortsRule, event: &str) -> bool {
-    let is_listed = |globs: &[String]| globs.iter().any(|glob| matches_event(glob, event));
+fn is_of_devices(ports: PortPmu<'_>, event: &str) -> bool {
+    let PortPmu { words, rule, .. } = ports;
+    let is_listed = |globs: &[String]| matches_any_event(globs, event);
     let counts_bytes = !rule.reads.is_empty() || !rule.writes.is_empty();
     let causes = words.family.map(|family| family.possible_causes(words.pmu, event, ""));
     is_listed(&rule.events)

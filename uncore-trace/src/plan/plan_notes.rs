@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use super::resolve::ResolvedEvent;
 use crate::catalog::budget::{Overcommitted, find_overcommitted};
 use crate::catalog::encode::EncodedEvent;
-use crate::catalog::family::Family;
+use crate::catalog::family::{Family, OverlapRule};
 use crate::catalog::pmu_words::PmuWords;
 use crate::discover::Machine;
 use crate::suggest::did_you_mean;
@@ -97,19 +97,11 @@ fn mistyped_filters(machine: &Machine, events: &[ResolvedEvent<'_>]) -> Vec<Stri
 /// The catalog's notes on these events.
 fn catalog_notes<'a>(events: &[ResolvedEvent<'a>]) -> Vec<&'a str> {
     let mut notes = Vec::new();
-    let mut seen: HashSet<(&str, &str)> = HashSet::new();
-    for event in events {
-        if !seen.insert((event.words.family_name(), &event.encoded.event)) {
-            continue;
-        }
-        let rules = event.words.family.iter().flat_map(|family| &family.notes);
-        for rule in rules.filter(|rule| rule.applies_to_event(&event.encoded.event)) {
-            if !notes.contains(&rule.text.as_str()) {
-                notes.push(rule.text.as_str());
-            }
-        }
+    for (family, event) in family_events(events) {
+        let rules = family.notes.iter().filter(|rule| rule.applies_to_event(event));
+        notes.extend(rules.map(|rule| rule.text.as_str()));
     }
-    notes
+    without_repeats(notes)
 }
 
 /// PMUs that do not say on which CPU they are read, and are not per-CPU PMUs.
@@ -132,26 +124,33 @@ fn without_cpumask(machine: &Machine, events: &[ResolvedEvent<'_>]) -> Vec<Strin
 
 /// The catalog's notes on traffic that two of the events count.
 fn overlap_notes<'a>(events: &[ResolvedEvent<'a>]) -> Vec<&'a str> {
-    let mut family_events: Vec<(&'a Family, &str)> = Vec::new();
-    let mut seen: HashSet<(&str, &str)> = HashSet::new();
-    for event in events {
-        let Some(family) = event.words.family else { continue };
-        let family_event = (family, event.encoded.event.as_str());
-        if seen.insert((family.family.as_str(), family_event.1)) {
-            family_events.push(family_event);
-        }
-    }
+    let family_events = family_events(events);
     let mut notes = Vec::new();
     for (family, event) in &family_events {
-        for rule in &family.overlaps {
-            if family_events.iter().any(|(other_family, other_event)| {
-                rule.applies(event, &other_family.family, other_event)
-            }) && !notes.contains(&rule.note.as_str())
-            {
-                notes.push(rule.note.as_str());
-            }
-        }
+        let counts_again = |rule: &&OverlapRule| {
+            let mut counted = family_events.iter();
+            counted
+                .any(|(family, counted_event)| rule.applies(event, &family.family, counted_event))
+        };
+        notes.extend(family.overlaps.iter().filter(counts_again).map(|rule| rule.note.as_str()));
     }
+    without_repeats(notes)
+}
+
+/// Each event of a known family once, with the family.
+fn family_events<'e, 'a>(events: &'e [ResolvedEvent<'a>]) -> Vec<(&'a Family, &'e str)> {
+    let family_event =
+        |event: &'e ResolvedEvent<'a>| Some((event.words.family?, event.encoded.event.as_str()));
+    let mut seen = HashSet::new();
+    let mut family_events: Vec<_> = events.iter().filter_map(family_event).collect();
+    family_events.retain(|(family, event)| seen.insert((family.family.as_str(), *event)));
+    family_events
+}
+
+/// The notes in their order, each once.
+fn without_repeats(mut notes: Vec<&str>) -> Vec<&str> {
+    let mut seen = HashSet::new();
+    notes.retain(|note| seen.insert(*note));
     notes
 }
 

@@ -8,6 +8,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::port_pmu::PortPmu;
 use crate::catalog::Catalog;
 use crate::catalog::encode::EncodedEvent;
 use crate::catalog::group::Group;
@@ -15,6 +16,7 @@ use crate::catalog::kernels::{self, CounterGap};
 use crate::catalog::metric::Metric;
 use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::spec::{ColumnError, Term};
+use crate::discover::pci::PciFunction;
 use crate::discover::{CpuList, Machine, Pmu, name};
 
 /// A vocabulary: the position of the first PMU that has its words.
@@ -85,6 +87,12 @@ impl<'a> PmuIndex<'a> {
     /// All PMUs in the machine's order.
     pub fn all_pmus(&self) -> &[PmuWords<'a>] {
         &self.pmus
+    }
+
+    /// Whether a PMU tells this function from those of other root ports.
+    pub(super) fn can_single_out(&self, function: &PciFunction) -> bool {
+        let ports = self.pmus.iter().filter_map(|words| PortPmu::new(self.machine, *words));
+        ports.into_iter().any(|ports| ports.single_position(function).is_some())
     }
 
     /// The PMUs of the family with this name.

@@ -4,20 +4,17 @@
 //! of a PMU that is not a core's), and the PMU says which CPUs it sees. Method `ports` divides a
 //! counter by them if they see each of its CPUs once.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, bail, ensure};
 
 use super::assembly::Assembly;
-use super::misses::{WitnessEvent, name_counters};
+use super::misses::{CpusCounter, WitnessCpus, WitnessEvent, WitnessReaders, name_counters};
 use super::pmu_cpus::{ReaderSpot, Sight, reader_spots};
 use super::resolve::Resolver;
-use super::{Counter, CounterRole, Plan};
+use super::{Counter, Plan};
 use crate::catalog::family::PmuKind;
 use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::source::Cause;
 use crate::discover::CpuList;
-use crate::suggest::list_names;
 use crate::text::printable;
 
 impl Counter {
@@ -68,9 +65,7 @@ impl<'a> Assembly<'a> {
     ///
     /// No counter has ports.
     pub(super) fn add_ports(&mut self, resolver: &Resolver<'a>) -> Result<()> {
-        let of_cpus = self.plan.counters.iter().filter(|counter| counter.is_of_cpus());
-        let seen: Vec<(u32, CpuList)> =
-            of_cpus.map(|candidate| (candidate.id, candidate.sees.clone())).collect();
+        let seen = self.counters_of_cpus();
         ensure!(
             !seen.is_empty(),
             "--witness ports divides traffic of CPUs, and no selected counter counts it: leave it \
@@ -87,11 +82,12 @@ impl<'a> Assembly<'a> {
             cpus.difference(&ports.map(|port| &port.sees).collect())
         };
         let is_as_small = |cpus: &CpuList| candidates.iter().any(|port| cpus.is_subset(&port.sees));
-        let (divided, lacking): (Vec<_>, Vec<_>) =
-            seen.into_iter().partition(|(_, cpus)| uncovered_by_ports(cpus).is_empty());
-        let lacking: Vec<_> = lacking.into_iter().filter(|entry| !is_as_small(&entry.1)).collect();
-        let why = lacking.first().map(|(_, cpus)| {
-            let uncovered = uncovered_by_ports(cpus);
+        let (divided, lacking): (Vec<CpusCounter>, Vec<_>) =
+            seen.into_iter().partition(|counter| uncovered_by_ports(&counter.sees).is_empty());
+        let lacking: Vec<CpusCounter> =
+            lacking.into_iter().filter(|counter| !is_as_small(&counter.sees)).collect();
+        let why = lacking.first().map(|counter| {
+            let uncovered = uncovered_by_ports(&counter.sees);
             format!("no ports for {}: CPU {uncovered} has none", name_counters(&lacking))
         });
         if divided.is_empty() {
@@ -99,11 +95,10 @@ impl<'a> Assembly<'a> {
                 why.unwrap_or_else(|| "no selected counter counts more CPUs than a port".into());
             bail!("--witness ports: {why}; leave it out, or select counters of other CPUs");
         }
-        if let Some(why) = why {
-            self.add_note(why);
-        }
-        let serves =
-            |port: &PortCandidate<'_>| divided.iter().any(|(_, cpus)| is_part(&port.sees, cpus));
+        self.add_notes(why);
+        let serves = |port: &PortCandidate<'_>| {
+            divided.iter().any(|counter| is_part(&port.sees, &counter.sees))
+        };
         self.add_candidates(candidates.iter().filter(|port| serves(port)), &name_counters(&divided))
     }
 
@@ -141,42 +136,23 @@ impl<'a> Assembly<'a> {
     where
         'a: 'f,
     {
-        let mut by_event: BTreeMap<(&str, &str), (WitnessEvent<'a>, Vec<u32>)> = BTreeMap::new();
+        let mut readers = WitnessReaders::default();
         for PortCandidate { source, spot, .. } in candidates {
-            let WitnessEvent { words, event, .. } = *source;
-            let key = (words.pmu.name.as_str(), event.name);
-            if !by_event.contains_key(&key) {
+            if readers.add_reader(*source, spot.cpu) {
                 ensure!(
                     self.has_counter(*source)?,
                     "--witness ports: no counter of {} is left for {}: count fewer of its events",
-                    printable(key.0),
-                    event.name
+                    printable(&source.words.pmu.name),
+                    source.event.name
                 );
             }
-            self.add_port(*source, *spot)?;
-            by_event.entry(key).or_insert((*source, Vec::new())).1.push(spot.cpu);
+            self.push_weight(&source.resolve_event()?, *spot, source.witness);
         }
-        for ((pmu, event), (source, cpus)) in by_event {
+        for WitnessCpus { event, cpus, unseen } in readers.list_events() {
             self.add_note(format!(
-                "{named} are divided by port {}/{event}/, read on CPU {}; the port does not \
-                 show {}",
-                printable(pmu),
-                CpuList::from_iter(cpus),
-                list_names(source.witness.unseen.iter().map(String::as_str)),
+                "{named} are divided by port {event}, read on CPU {cpus}; the port does not show \
+                 {unseen}"
             ));
-        }
-        Ok(())
-    }
-
-    fn add_port(&mut self, source: WitnessEvent<'a>, spot: ReaderSpot) -> Result<()> {
-        let event = source.resolve_event()?;
-        let (id, new) = self.push(&event, spot, None);
-        if let Some(counter) = self.plan.counters.get_mut(id as usize) {
-            counter.role = if new { CounterRole::Weight } else { CounterRole::Both };
-            counter.witness_bytes = Some(source.witness.bytes);
-        }
-        if new {
-            self.add_event(event);
         }
         Ok(())
     }
@@ -184,9 +160,5 @@ impl<'a> Assembly<'a> {
 
 /// The first port of an uncore PMU's family for its processor that the PMU has.
 fn port_event(words: PmuWords<'_>) -> Option<WitnessEvent<'_>> {
-    let family = words.family.filter(|family| family.kind == PmuKind::Uncore)?;
-    let mut ports = family.witnesses.iter().filter(|candidate| candidate.applies_to_pmu(words.pmu));
-    ports.find_map(|witness| {
-        Some(WitnessEvent { words, event: words.find_event(&witness.event)?, witness })
-    })
+    WitnessEvent::find_first(words).filter(|_| words.is_kind(PmuKind::Uncore))
 }

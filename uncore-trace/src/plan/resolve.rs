@@ -12,7 +12,7 @@ use crate::catalog::asides::sift_terms;
 use crate::catalog::encode::EncodedEvent;
 use crate::catalog::family::Family;
 use crate::catalog::pmu_words::PmuWords;
-use crate::catalog::spec::{ColumnError, EventSpec, Term, TermValue};
+use crate::catalog::spec::{ColumnError, EventSpec, Term};
 use crate::discover::pci::PciAddress;
 use crate::discover::{Machine, Pmu, name};
 use crate::suggest::{did_you_misspell, list_names};
@@ -129,9 +129,7 @@ impl<'a> Resolver<'a> {
     ) -> Option<ResolvedEvent<'a>> {
         let mut terms = match (terms, words.find_event(name)) {
             (Some(terms), _) => terms.clone(),
-            (None, Some(event)) => {
-                vec![Term { name: event.name.to_owned(), value: TermValue::Bare, column: 1 }]
-            }
+            (None, Some(event)) => vec![Term::bare(event.name, 1)],
             (None, None) => return None,
         };
         let mut functions = Vec::new();
@@ -173,7 +171,7 @@ impl<'a> Resolver<'a> {
         if !meant.is_empty() {
             return self.resolve_on_each(meant, &spec.terms, leader);
         }
-        let name = Term { name: typed.clone(), value: TermValue::Bare, column: spec.column };
+        let name = Term::bare(typed, spec.column);
         match spec.terms.as_slice() {
             [term] if typed == TOOL => self.resolve_bare(term, &[]),
             terms if self.is_event(typed) => self.resolve_bare(&name, terms),

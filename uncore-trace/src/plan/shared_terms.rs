@@ -59,7 +59,7 @@ pub(super) fn cannot_lead(
     let rule = member.words.family?.leader.as_ref()?;
     let pmu = printable(&member.words.pmu.name);
     let (leader_name, event) = (printable(&leader.encoded.event), printable(&member.encoded.event));
-    if leader.words.family.is_some_and(|family| family.kind == PmuKind::Software) {
+    if leader.words.is_kind(PmuKind::Software) {
         return (!rule.software).then(|| {
             format!(
                 "the software event {leader_name} cannot lead a group of {pmu}, whose driver \

@@ -10,8 +10,8 @@ use super::holders::{FileHolder, HeldFiles, read_assignments};
 use super::{CellColumn, View, cell_text, draw_rows};
 use crate::discover::nodes::{DeviceDrivers, DeviceNode, DeviceNumber};
 use crate::discover::pci::{PciAddress, PciFunction};
-use crate::plan::device::{counted_with, find_position, select_subset};
 use crate::plan::pmus::PmuIndex;
+use crate::plan::port_pmu::PortPmu;
 use crate::table::ColumnFit;
 use crate::text::{list_few, printable, wrapped};
 
@@ -126,11 +126,12 @@ fn device_row(pmus: &PmuIndex<'_>, function: &PciFunction) -> Row {
     let machine = pmus.machine();
     let counted = pmus.all_pmus().iter().filter_map(|&words| {
         // Those that groups open: an SMMU has a PMU for each of its parts.
-        let rule = words.family.filter(|family| !family.opens.is_empty())?.ports.as_ref()?;
-        let port_above = find_position(machine, words, function)?;
-        let companions = counted_with(machine, words, rule, function, port_above);
-        let counted_part = select_subset(machine, words, rule, function, port_above, &companions);
-        let alone = (rule.picks_device(&counted_part.terms) || companions.is_empty())
+        words.family.filter(|family| !family.opens.is_empty())?;
+        let ports = PortPmu::new(machine, words)?;
+        let port_above = ports.find_position(function)?;
+        let companions = ports.counted_with(function, port_above);
+        let counted_part = ports.select_subset(function, port_above, &companions);
+        let alone = (ports.rule.picks_device(&counted_part.terms) || companions.is_empty())
             && !port_above.any_of_die;
         Some(CountingPmu {
             pmu: words.pmu.name.clone(),
