@@ -23,14 +23,6 @@ const MAX_DEPTH: usize = 64;
 /// The name of the larger of two values.
 const MAX: &str = "max";
 
-/// What a nested formula begins with.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum FormulaOpening {
-    Parenthesis,
-    Sign,
-    Max,
-}
-
 /// A formula and its text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Formula {
@@ -221,13 +213,15 @@ impl FormulaParser {
             return Err(self.error_here("expected a number, a name or '(' here, not the end"));
         };
         match c {
-            '(' => self.parse_nested(FormulaOpening::Parenthesis),
-            '-' => self.parse_nested(FormulaOpening::Sign),
+            '(' => self.parse_nested(Self::parse_parenthesis),
+            '-' => self.parse_nested(|parser| {
+                Ok(FormulaNode::Negative(Box::new(parser.parse_operand()?)))
+            }),
             _ if c.is_ascii_digit() || c == '.' => self.parse_number(),
             _ if is_name_char(c) => {
                 let name = self.parse_name();
                 if name == MAX && self.peek_char() == Some('(') {
-                    return self.parse_nested(FormulaOpening::Max);
+                    return self.parse_nested(Self::parse_max);
                 }
                 Ok(FormulaNode::Name(name))
             }
@@ -235,39 +229,53 @@ impl FormulaParser {
         }
     }
 
-    /// The content of parentheses, the operand of a sign, or the larger of two.
-    fn parse_nested(&mut self, opening: FormulaOpening) -> Result<FormulaNode, ColumnError> {
-        let opened = self.position + 1;
+    /// What follows a parenthesis or a sign, as `parse_inner` parses it.
+    fn parse_nested(
+        &mut self,
+        parse_inner: fn(&mut Self) -> Result<FormulaNode, ColumnError>,
+    ) -> Result<FormulaNode, ColumnError> {
         if self.depth == MAX_DEPTH {
-            return Err(self.error_here(format!(
-                "parentheses or signs are nested more than \
-                                                {MAX_DEPTH} deep"
-            )));
+            let message = format!("parentheses or signs are nested more than {MAX_DEPTH} deep");
+            return Err(self.error_here(message));
         }
         self.depth += 1;
         self.position += 1;
-        let node = if opening == FormulaOpening::Sign {
-            FormulaNode::Negative(Box::new(self.parse_operand()?))
-        } else {
-            let mut inner = self.parse_sum()?;
-            if opening == FormulaOpening::Max {
-                if self.peek_char() != Some(',') {
-                    return Err(self.error_here(format!("expected a ',': {MAX} takes two values")));
-                }
-                self.position += 1;
-                inner = FormulaNode::Max(Box::new((inner, self.parse_sum()?)));
-            }
-            match self.peek_char() {
-                Some(')') => self.position += 1,
-                None => return Err(ColumnError::new(opened, "the '(' here has no closing ')'")),
-                Some(c) => {
-                    return Err(self.error_here(format!("expected an operator or ')', not {c:?}")));
-                }
-            }
-            inner
-        };
+        let node = parse_inner(self)?;
         self.depth -= 1;
         Ok(node)
+    }
+
+    /// The content of parentheses, behind the opening one.
+    fn parse_parenthesis(&mut self) -> Result<FormulaNode, ColumnError> {
+        let opened = self.position;
+        let node = self.parse_sum()?;
+        self.close_parenthesis(opened)?;
+        Ok(node)
+    }
+
+    /// The larger of two, behind the opening parenthesis.
+    fn parse_max(&mut self) -> Result<FormulaNode, ColumnError> {
+        let opened = self.position;
+        let left = self.parse_sum()?;
+        if self.peek_char() != Some(',') {
+            return Err(self.error_here(format!("expected a ',': {MAX} takes two values")));
+        }
+        self.position += 1;
+        let operands = (left, self.parse_sum()?);
+        self.close_parenthesis(opened)?;
+        Ok(FormulaNode::Max(Box::new(operands)))
+    }
+
+    /// Expects the end of the parenthesis in this column.
+    fn close_parenthesis(&mut self, opened: usize) -> Result<(), ColumnError> {
+        match self.peek_char() {
+            Some(')') => self.position += 1,
+            None => return Err(ColumnError::new(opened, "the '(' here has no closing ')'")),
+            Some(c) => {
+                return Err(self.error_here(format!("expected an operator or ')', not {c:?}")));
+            }
+        }
+        Ok(())
     }
 
     /// Digits, with an optional point and exponent.

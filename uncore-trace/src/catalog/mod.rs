@@ -42,117 +42,44 @@ use self::family::{Family, StatUnit};
 use self::pattern::matches_any;
 use crate::discover::Pmu;
 
+/// The texts of these files of the catalog.
+macro_rules! family_files {
+    ($($name:literal)*) => {
+        &[$(include_str!(concat!("../../catalog/", $name, ".toml"))),*]
+    };
+}
+
 /// The embedded families, in the order of listings.
-const FILES: &[&str] = &[
-    include_str!("../../catalog/nvidia_scf.toml"),
-    include_str!("../../catalog/nvidia_pcie.toml"),
-    include_str!("../../catalog/nvidia_nvlink_c2c0.toml"),
-    include_str!("../../catalog/nvidia_nvlink_c2c1.toml"),
-    include_str!("../../catalog/nvidia_cnvlink.toml"),
-    include_str!("../../catalog/nvidia_ucf.toml"),
-    include_str!("../../catalog/nvidia_pcie_rc.toml"),
-    include_str!("../../catalog/nvidia_pcie_tgt.toml"),
-    include_str!("../../catalog/nvidia_cmem_latency.toml"),
-    include_str!("../../catalog/nvidia_nvlink_c2c.toml"),
-    include_str!("../../catalog/nvidia_nvclink.toml"),
-    include_str!("../../catalog/nvidia_nvdlink.toml"),
-    include_str!("../../catalog/nvidia_uncore.toml"),
-    include_str!("../../catalog/dwc_rootport.toml"),
-    include_str!("../../catalog/pcie_bdf.toml"),
-    include_str!("../../catalog/arm_cmn.toml"),
-    include_str!("../../catalog/ali_drw.toml"),
-    include_str!("../../catalog/arm_dmc620.toml"),
-    include_str!("../../catalog/arm_dsu.toml"),
-    include_str!("../../catalog/ampere_mcu.toml"),
-    include_str!("../../catalog/hisi_ddrc.toml"),
-    include_str!("../../catalog/hisi_hha.toml"),
-    include_str!("../../catalog/hisi_l3c.toml"),
-    include_str!("../../catalog/hisi_pcie.toml"),
-    include_str!("../../catalog/hisi_cpa.toml"),
-    include_str!("../../catalog/hisi_pa.toml"),
-    include_str!("../../catalog/hisi_sllc.toml"),
-    include_str!("../../catalog/hisi_noc.toml"),
-    include_str!("../../catalog/hisi_mn.toml"),
-    include_str!("../../catalog/hisi_uc.toml"),
-    include_str!("../../catalog/hns3_pmu.toml"),
-    include_str!("../../catalog/mrvl_ddr.toml"),
-    include_str!("../../catalog/mrvl_tad.toml"),
-    include_str!("../../catalog/mrvl_pem.toml"),
-    include_str!("../../catalog/fujitsu_mac.toml"),
-    include_str!("../../catalog/fujitsu_pci.toml"),
-    include_str!("../../catalog/smmuv3_pmcg.toml"),
-    include_str!("../../catalog/arm_ni.toml"),
-    include_str!("../../catalog/arm_ccn.toml"),
-    include_str!("../../catalog/tx2_dmc.toml"),
-    include_str!("../../catalog/tx2_l3c.toml"),
-    include_str!("../../catalog/tx2_ccpi2.toml"),
-    include_str!("../../catalog/qcom_l3.toml"),
-    include_str!("../../catalog/qcom_l2.toml"),
-    include_str!("../../catalog/xgene.toml"),
-    include_str!("../../catalog/xgene_iob.toml"),
-    include_str!("../../catalog/rockchip_ddr.toml"),
-    include_str!("../../catalog/meson_ddr.toml"),
-    include_str!("../../catalog/imx8_ddr.toml"),
-    include_str!("../../catalog/imx8mn_ddr.toml"),
-    include_str!("../../catalog/imx8mp_ddr.toml"),
-    include_str!("../../catalog/imx9_ddr.toml"),
-    include_str!("../../catalog/soc_ddr.toml"),
-    include_str!("../../catalog/cxl_mem.toml"),
-    include_str!("../../catalog/intel_imc_client.toml"),
-    include_str!("../../catalog/intel_imc_client_channel.toml"),
-    include_str!("../../catalog/intel_imc_client_free_running.toml"),
-    include_str!("../../catalog/intel_imc.toml"),
-    include_str!("../../catalog/intel_imc_free_running.toml"),
-    include_str!("../../catalog/intel_hbm.toml"),
-    include_str!("../../catalog/intel_cxlcm.toml"),
-    include_str!("../../catalog/intel_cxldp.toml"),
-    include_str!("../../catalog/intel_edc.toml"),
-    include_str!("../../catalog/intel_iio.toml"),
-    include_str!("../../catalog/intel_iio_free_running.toml"),
-    include_str!("../../catalog/intel_irp.toml"),
-    include_str!("../../catalog/intel_m2pcie.toml"),
-    include_str!("../../catalog/intel_cha.toml"),
-    include_str!("../../catalog/intel_cbox.toml"),
-    include_str!("../../catalog/intel_upi.toml"),
-    include_str!("../../catalog/intel_qpi.toml"),
-    include_str!("../../catalog/intel_m2m.toml"),
-    include_str!("../../catalog/intel_b2cmi.toml"),
-    include_str!("../../catalog/intel_dmr_mesh.toml"),
-    include_str!("../../catalog/intel_dmr_io.toml"),
-    include_str!("../../catalog/intel_dmar.toml"),
-    include_str!("../../catalog/idxd.toml"),
-    include_str!("../../catalog/intel_m2hbm.toml"),
-    include_str!("../../catalog/intel_m3upi.toml"),
-    include_str!("../../catalog/intel_ha.toml"),
-    include_str!("../../catalog/intel_sbox.toml"),
-    include_str!("../../catalog/intel_arb.toml"),
-    include_str!("../../catalog/intel_pcu.toml"),
-    include_str!("../../catalog/intel_ubox.toml"),
-    include_str!("../../catalog/amd_umc.toml"),
-    include_str!("../../catalog/amd_df_zen2.toml"),
-    include_str!("../../catalog/amd_df_zen4.toml"),
-    include_str!("../../catalog/amd_df_zen5.toml"),
-    include_str!("../../catalog/amd_df.toml"),
-    include_str!("../../catalog/amd_l3_zen2.toml"),
-    include_str!("../../catalog/amd_l3_zen3.toml"),
-    include_str!("../../catalog/amd_l3_zen4.toml"),
-    include_str!("../../catalog/amd_l3_zen5.toml"),
-    include_str!("../../catalog/amd_l3.toml"),
-    include_str!("../../catalog/amd_iommu.toml"),
-    include_str!("../../catalog/power.toml"),
-    include_str!("../../catalog/power_core.toml"),
-    include_str!("../../catalog/cstate.toml"),
-    include_str!("../../catalog/nest_imc.toml"),
-    include_str!("../../catalog/core_imc.toml"),
-    include_str!("../../catalog/hv_24x7.toml"),
-    include_str!("../../catalog/accelerator.toml"),
-    include_str!("../../catalog/arm_core.toml"),
-    include_str!("../../catalog/core.toml"),
-    include_str!("../../catalog/msr.toml"),
-    include_str!("../../catalog/software.toml"),
-    include_str!("../../catalog/disk.toml"),
-    include_str!("../../catalog/net.toml"),
-];
+const FILES: &[&str] = family_files! {
+    "nvidia_scf" "nvidia_pcie" "nvidia_nvlink_c2c0" "nvidia_nvlink_c2c1" "nvidia_cnvlink"
+    "nvidia_ucf" "nvidia_pcie_rc" "nvidia_pcie_tgt" "nvidia_cmem_latency" "nvidia_nvlink_c2c"
+    "nvidia_nvclink" "nvidia_nvdlink" "nvidia_uncore"
+    "dwc_rootport" "pcie_bdf" "arm_cmn" "ali_drw"
+    "arm_dmc620" "arm_dsu"
+    "ampere_mcu"
+    "hisi_ddrc" "hisi_hha" "hisi_l3c" "hisi_pcie" "hisi_cpa" "hisi_pa" "hisi_sllc" "hisi_noc"
+    "hisi_mn" "hisi_uc"
+    "hns3_pmu"
+    "mrvl_ddr" "mrvl_tad" "mrvl_pem"
+    "fujitsu_mac" "fujitsu_pci"
+    "smmuv3_pmcg"
+    "arm_ni" "arm_ccn"
+    "tx2_dmc" "tx2_l3c" "tx2_ccpi2"
+    "qcom_l3" "qcom_l2"
+    "xgene" "xgene_iob"
+    "rockchip_ddr" "meson_ddr" "imx8_ddr" "imx8mn_ddr" "imx8mp_ddr" "imx9_ddr" "soc_ddr" "cxl_mem"
+    "intel_imc_client" "intel_imc_client_channel" "intel_imc_client_free_running" "intel_imc"
+    "intel_imc_free_running" "intel_hbm" "intel_cxlcm" "intel_cxldp" "intel_edc" "intel_iio"
+    "intel_iio_free_running" "intel_irp" "intel_m2pcie" "intel_cha" "intel_cbox" "intel_upi"
+    "intel_qpi" "intel_m2m" "intel_b2cmi" "intel_dmr_mesh" "intel_dmr_io" "intel_dmar"
+    "idxd"
+    "intel_m2hbm" "intel_m3upi" "intel_ha" "intel_sbox" "intel_arb" "intel_pcu" "intel_ubox"
+    "amd_umc" "amd_df_zen2" "amd_df_zen4" "amd_df_zen5" "amd_df" "amd_l3_zen2" "amd_l3_zen3"
+    "amd_l3_zen4" "amd_l3_zen5" "amd_l3" "amd_iommu"
+    "power" "power_core"
+    "cstate" "nest_imc" "core_imc" "hv_24x7" "accelerator" "arm_core" "core" "msr" "software"
+    "disk" "net"
+};
 
 /// All families.
 #[derive(Debug, Clone)]

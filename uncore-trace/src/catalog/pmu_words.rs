@@ -11,11 +11,9 @@ use super::pattern::matches_event;
 use super::rules::is_of;
 use super::{Catalog, cache_names, vendor};
 use crate::discover::event::{AliasValue, EventAlias};
+pub use crate::discover::format::WHOLE_WORDS;
 use crate::discover::format::{FormatField, WORDS};
 use crate::discover::{Pmu, name};
-
-/// Terms that every PMU has: whole config words (`tools/perf/util/parse-events.l`, Linux 7.2).
-pub const WHOLE_WORDS: [&str; WORDS] = ["config", "config1", "config2", "config3", "config4"];
 
 /// `PERF_TYPE_HARDWARE` and `PERF_TYPE_HW_CACHE`, the types of generic events
 /// (`include/uapi/linux/perf_event.h`, Linux 7.2).

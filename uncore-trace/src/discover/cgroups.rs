@@ -225,10 +225,7 @@ fn namespace_below(root: &Path, mount: &Path, ups: usize) -> Option<PathBuf> {
                 && Path::new("/").join(path.strip_prefix(&namespace).ok()?) == Path::new(own_path);
             return is_found.then_some(namespace);
         }
-        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-        let dirs =
-            entries.filter(|entry| entry.file_type().is_ok_and(|file_type| file_type.is_dir()));
-        waiting.extend(dirs.map(|entry| entry.path()));
+        waiting.extend(read::subdirectories(&dir));
     }
     None
 }

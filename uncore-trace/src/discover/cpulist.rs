@@ -28,13 +28,10 @@ pub struct CpuList {
 impl CpuList {
     /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        let bits = |word: u64| {
-            let not_zero = |word: u64| (word != 0).then_some(word);
-            let without_lowest = move |word: &u64| not_zero(word & (word - 1));
-            std::iter::successors(not_zero(word), without_lowest).map(u64::trailing_zeros)
-        };
         let bases = (0..).step_by(u64::BITS as usize);
-        bases.zip(&*self.words).flat_map(move |(base, word)| bits(*word).map(move |bit| base + bit))
+        bases
+            .zip(&*self.words)
+            .flat_map(move |(base, word)| set_bits(*word).map(move |bit| base + bit))
     }
 
     /// Number of CPUs in the list.
@@ -104,6 +101,13 @@ impl CpuList {
         words.truncate(used);
         Self { words: words.into() }
     }
+}
+
+/// The numbers of the bits of a word that are set, in ascending order.
+pub(super) fn set_bits(word: u64) -> impl Iterator<Item = u32> {
+    let not_zero = |word: u64| (word != 0).then_some(word);
+    let without_lowest = move |word: &u64| not_zero(word & (word - 1));
+    std::iter::successors(not_zero(word), without_lowest).map(u64::trailing_zeros)
 }
 
 impl FromIterator<u32> for CpuList {

@@ -222,13 +222,9 @@ impl Cpus {
     /// The first CPU of a NUMA node.
     pub fn first_of_node(&self, node: u32) -> Option<u32> {
         let first_cpus = self.topology.first_of_node.get_or_init(|| {
-            let mut first_cpus = BTreeMap::new();
-            for (cpu, location) in &self.places {
-                if let Some(node) = location.node {
-                    first_cpus.entry(node).or_insert(*cpu);
-                }
-            }
-            first_cpus
+            // The first of a node comes last, and replaces the others.
+            let cpus = self.places.iter().rev();
+            cpus.filter_map(|(cpu, location)| Some((location.node?, *cpu))).collect()
         });
         first_cpus.get(&node).copied()
     }

@@ -25,7 +25,7 @@ pub struct AliasTerm {
 }
 
 /// A named event in sysfs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct EventAlias {
     /// Its terms, in the order of the file.
     pub terms: Vec<AliasTerm>,
@@ -42,13 +42,7 @@ pub struct EventAlias {
 impl EventAlias {
     /// Parses the file of an event, which has no scale or unit.
     pub fn parse(text: &str) -> Result<Self> {
-        Ok(Self {
-            terms: parse_terms(text)?,
-            scale: None,
-            unit: None,
-            per_pkg: false,
-            snapshot: false,
-        })
+        Ok(Self { terms: parse_terms(text)?, ..Self::default() })
     }
 
     /// The terms that have values.

@@ -8,9 +8,14 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
+use super::cpulist::{CpuList, set_bits};
+
 /// Config words that a format can name: `config` (0) to `config4` (4), as in `struct
 /// perf_event_attr` in `include/uapi/linux/perf_event.h` of Linux 7.2; older kernels have fewer.
 pub const WORDS: usize = 5;
+
+/// Terms that every PMU has: whole config words (`tools/perf/util/parse-events.l`, Linux 7.2).
+pub const WHOLE_WORDS: [&str; WORDS] = ["config", "config1", "config2", "config3", "config4"];
 
 /// The field of a term: bits of one config word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,31 +62,23 @@ impl FormatField {
             );
         }
         let mut config = [0; WORDS];
-        let mut remaining_value = value;
-        let mut bits = self.mask;
-        while bits != 0 {
-            let lowest = bits & bits.wrapping_neg();
-            if remaining_value & 1 != 0 {
-                config[self.word_index()] |= lowest;
-            }
-            remaining_value >>= 1;
-            bits ^= lowest;
+        for (value_bit, bit) in (0..).zip(self.bits()) {
+            config[self.word_index()] |= (value >> value_bit & 1) << bit;
         }
         Ok(config)
     }
 
     /// The value of this field in `config`; the inverse of [`FormatField::encode_value`].
     pub fn decode_value(&self, config: &[u64; WORDS]) -> u64 {
-        let mut value = 0;
-        let mut bits = self.mask;
-        let mut shift = 0;
-        while bits != 0 {
-            let lowest = bits & bits.wrapping_neg();
-            value |= u64::from(config[self.word_index()] & lowest != 0) << shift;
-            shift += 1;
-            bits ^= lowest;
-        }
-        value
+        let word = config[self.word_index()];
+        (0..)
+            .zip(self.bits())
+            .fold(0, |value, (value_bit, bit)| value | (word >> bit & 1) << value_bit)
+    }
+
+    /// The numbers of its bits in the config word, in ascending order.
+    fn bits(&self) -> impl Iterator<Item = u32> {
+        set_bits(self.mask)
     }
 }
 
@@ -95,14 +92,10 @@ impl FromStr for FormatField {
         let (word, ranges) = text
             .split_once(':')
             .with_context(|| format!("format {text:?} has no ':' after its config word"))?;
-        let word = match word {
-            "config" => 0,
-            "config1" => 1,
-            "config2" => 2,
-            "config3" => 3,
-            "config4" => 4,
-            _ => bail!("format {text:?} names the unknown word {word:?}"),
-        };
+        let word = WHOLE_WORDS
+            .iter()
+            .position(|name| *name == word)
+            .with_context(|| format!("format {text:?} names the unknown word {word:?}"))?;
         let mut mask = 0;
         for range_text in ranges.split(',') {
             let (first_text, last_text) =
@@ -113,7 +106,7 @@ impl FromStr for FormatField {
             }
             mask |= (u64::MAX >> (63 - (last_bit - first_bit))) << first_bit;
         }
-        Ok(Self { word, mask })
+        Ok(Self::from_mask(word, mask))
     }
 }
 
@@ -126,24 +119,8 @@ fn parse_bit(text: &str, format_text: &str) -> Result<u32> {
 
 impl fmt::Display for FormatField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.word {
-            0 => f.write_str("config")?,
-            n => write!(f, "config{n}")?,
-        }
-        let mut separator = ':';
-        let mut remaining_mask = self.mask;
-        while remaining_mask != 0 {
-            let first_bit = remaining_mask.trailing_zeros();
-            let length = (remaining_mask >> first_bit).trailing_ones();
-            if length == 1 {
-                write!(f, "{separator}{first_bit}")?;
-            } else {
-                write!(f, "{separator}{first_bit}-{last}", last = first_bit + length - 1)?;
-            }
-            remaining_mask &= !((u64::MAX >> (64 - length)) << first_bit);
-            separator = ',';
-        }
-        Ok(())
+        let bits: CpuList = self.bits().collect();
+        write!(f, "{}:{bits}", WHOLE_WORDS[self.word_index()])
     }
 }
 

@@ -42,7 +42,7 @@ use self::iort::StreamIds;
 pub use self::pmu::Pmu;
 pub use self::processor::Processor;
 use self::read::Problems;
-pub(crate) use self::read::read_array;
+pub(crate) use self::read::{read_array, subdirectories};
 
 /// Directory of the kernel's PMUs, below the root.
 const DEVICES: &str = "sys/bus/event_source/devices";

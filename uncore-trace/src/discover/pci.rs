@@ -162,15 +162,8 @@ fn read_function(
     let target = fs::read_link(link).ok()?;
     let top = addresses_in_path(&target).first().copied()?;
     let dir = sysfs_device_dir(root, &target)?;
-    let mut hex = |file: &str| {
-        let path = dir.join(file);
-        let text = problems.read_line(&path)?;
-        let value = text.strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
-        if value.is_none() {
-            problems.note_problem(&path, &format!("{text:?} is not a hex number"));
-        }
-        value
-    };
+    let parse = |text: &str| u32::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    let mut hex = |file| problems.read_as(&dir.join(file), "a hex number", parse);
     let (class, vendor) = (hex("class").unwrap_or_default(), hex("vendor").unwrap_or_default());
     // -1: the firmware does not say.
     let node: Option<i32> = problems.read_parsed(&dir.join("numa_node"));

@@ -102,11 +102,11 @@ impl Pmu {
             processor: processor.and_then(Processor::generation_name),
             dies: read_dies(dir, problems),
             bdf_range: read_bdf_range(dir, problems),
-            formats: read_formats(&dir.join("format"), problems),
+            formats: read_files(&dir.join("format"), problems, Problems::read_parsed),
             events: read_events(&dir.join("events"), problems),
             mux_interval_ms: problems.read_parsed(&dir.join("perf_event_mux_interval_ms")),
             peers: read_peers(&dir.join("peer"), problems),
-            caps: read_caps(&dir.join("caps"), problems),
+            caps: read_files(&dir.join("caps"), problems, Problems::read_line),
             statistics: None,
         })
     }
@@ -136,15 +136,8 @@ impl Pmu {
 }
 
 fn read_bdf_range(dir: &Path, problems: &mut Problems) -> Option<RangeInclusive<u16>> {
-    let mut id = |file: &str| {
-        let path = dir.join(file);
-        let text = problems.read_line(&path)?;
-        let id = number(&text).ok().and_then(|id| u16::try_from(id).ok());
-        if id.is_none() {
-            problems.note_problem(&path, &format!("{text:?} is not an id of a root port"));
-        }
-        id
-    };
+    let parse = |text: &str| number(text).ok().and_then(|id| u16::try_from(id).ok());
+    let mut id = |file| problems.read_as(&dir.join(file), "an id of a root port", parse);
     Some(id("bdf_min")?..=id("bdf_max")?)
 }
 
@@ -165,14 +158,14 @@ fn read_peers(file: &Path, problems: &mut Problems) -> BTreeMap<String, u32> {
     text.lines().filter_map(parse_line).collect()
 }
 
-fn read_formats(dir: &Path, problems: &mut Problems) -> BTreeMap<String, FormatField> {
-    let mut formats = BTreeMap::new();
-    for name in problems.read_names(dir) {
-        if let Some(format) = problems.read_parsed(&dir.join(&name)) {
-            formats.insert(name, format);
-        }
-    }
-    formats
+/// The files in a directory, by name, as `read` reads them.
+fn read_files<T>(
+    dir: &Path,
+    problems: &mut Problems,
+    read: fn(&mut Problems, &Path) -> Option<T>,
+) -> BTreeMap<String, T> {
+    let names = problems.read_names(dir).into_iter();
+    names.filter_map(|name| Some((name.clone(), read(problems, &dir.join(name))?))).collect()
 }
 
 /// Suffixes of the files that describe an event further.
@@ -205,12 +198,4 @@ fn read_events(dir: &Path, problems: &mut Problems) -> BTreeMap<String, EventAli
         events.insert(name, event);
     }
     events
-}
-
-fn read_caps(dir: &Path, problems: &mut Problems) -> BTreeMap<String, String> {
-    let names = problems.read_names(dir);
-    names
-        .into_iter()
-        .filter_map(|name| Some((name.clone(), problems.read_line(&dir.join(name))?)))
-        .collect()
 }

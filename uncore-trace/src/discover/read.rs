@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::bounds;
@@ -21,6 +21,13 @@ pub(super) fn dir_names(dir: &Path, most: usize) -> Vec<String> {
         entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     names.sort_unstable();
     names
+}
+
+/// The directories in a directory; none if it cannot be read.
+pub(crate) fn subdirectories(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|file_type| file_type.is_dir()));
+    dirs.map(|entry| entry.path())
 }
 
 /// What could not be read, one printable line each.
@@ -73,6 +80,21 @@ impl Problems {
                 None
             }
         }
+    }
+
+    /// The file's line as `parse` parses it; a problem says that it is not `noun`.
+    pub(super) fn read_as<T>(
+        &mut self,
+        path: &Path,
+        noun: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Option<T> {
+        let text = self.read_line(path)?;
+        let value = parse(&text);
+        if value.is_none() {
+            self.note_problem(path, &format!("{text:?} is not {noun}"));
+        }
+        value
     }
 
     /// The names in a directory in ascending order; empty if it does not exist.

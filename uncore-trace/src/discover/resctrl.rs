@@ -62,7 +62,7 @@ pub enum MbmEvent {
 
 impl MbmEvent {
     /// All events.
-    const ALL: [Self; 2] = [Self::Total, Self::Local];
+    pub const ALL: [Self; 2] = [Self::Total, Self::Local];
 
     /// The file in the directory of a domain.
     pub const fn file_name(self) -> &'static str {

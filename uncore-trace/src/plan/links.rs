@@ -261,13 +261,24 @@ fn port_peaks(machine: &Machine, below: &DevicesBelow<'_>) -> Vec<PeakRate> {
 /// The metrics of latency whose inputs the plan counts, made once for all links.
 struct Latencies<'p, 'a> {
     resolver: &'p Resolver<'a>,
-    counted: CountedInputs<'p>,
+    places_by_family: HashMap<&'p str, BTreeSet<MetricPlace<'p>>>,
+    /// The first counter of an event at a place.
+    ids: HashMap<(MetricPlace<'p>, &'p str), u32>,
+    filters: Vec<&'p str>,
     by_name: HashMap<&'p str, Vec<PlannedMetric>>,
 }
 
 impl<'p, 'a> Latencies<'p, 'a> {
     fn new(resolver: &'p Resolver<'a>, plan: &'p Plan) -> Self {
-        Self { resolver, counted: CountedInputs::new(plan), by_name: HashMap::new() }
+        let mut places_by_family: HashMap<&str, BTreeSet<MetricPlace<'p>>> = HashMap::new();
+        let mut ids = HashMap::new();
+        for Counter { id, pmu, family, event, filter, cpu, socket, .. } in &plan.counters {
+            let place = (pmu.as_str(), *cpu, filter.as_str(), *socket);
+            places_by_family.entry(family).or_default().insert(place);
+            ids.entry((place, event.as_str())).or_insert(*id);
+        }
+        let filters = plan.counters.iter().map(|counter| counter.filter.as_str()).collect();
+        Self { resolver, places_by_family, ids, filters, by_name: HashMap::new() }
     }
 
     /// The metrics that the link's rule names as its latency, for its socket and root ports, if all
@@ -281,67 +292,22 @@ impl<'p, 'a> Latencies<'p, 'a> {
         let names = rules.filter(|rule| rule.name == key.link_kind).flat_map(|rule| &rule.latency);
         let mut latencies = Vec::new();
         for name in names {
-            let (resolver, counted) = (self.resolver, &self.counted);
-            let planned = self
-                .by_name
-                .entry(name.as_str())
-                .or_insert_with(|| resolver.counted_metrics(counted, name));
-            latencies.extend(planned.iter().filter(|metric| describes_link(metric, key)).cloned());
+            if !self.by_name.contains_key(name.as_str()) {
+                self.by_name.insert(name, self.counted_metrics(name));
+            }
+            let planned = self.by_name.get(name.as_str()).into_iter().flatten();
+            latencies.extend(planned.filter(|metric| describes_link(metric, key)).cloned());
         }
         latencies
     }
-}
 
-/// The places of a plan at which a metric can be computed: PMU, CPU, filter and socket.
-type MetricPlace<'p> = (&'p str, u32, &'p str, Option<i16>);
-
-/// The counters of a plan, by what makes them an input of a metric.
-struct CountedInputs<'p> {
-    places_by_family: HashMap<&'p str, BTreeSet<MetricPlace<'p>>>,
-    /// The first counter of a PMU, CPU, filter and event.
-    ids: HashMap<(&'p str, u32, &'p str, &'p str), u32>,
-    filters: Vec<&'p str>,
-}
-
-impl<'p> CountedInputs<'p> {
-    fn new(plan: &'p Plan) -> Self {
-        let mut places_by_family: HashMap<&str, BTreeSet<MetricPlace<'p>>> = HashMap::new();
-        let mut ids = HashMap::new();
-        for planned in &plan.counters {
-            let metric_place =
-                (planned.pmu.as_str(), planned.cpu, planned.filter.as_str(), planned.socket);
-            places_by_family.entry(&planned.family).or_default().insert(metric_place);
-            ids.entry((
-                planned.pmu.as_str(),
-                planned.cpu,
-                planned.filter.as_str(),
-                planned.event.as_str(),
-            ))
-            .or_insert(planned.id);
-        }
-        let filters = plan.counters.iter().map(|counter| counter.filter.as_str()).collect();
-        Self { places_by_family, ids, filters }
-    }
-}
-
-/// Whether a metric describes the same thing as the link.
-fn describes_link(metric: &PlannedMetric, key: &LinkKey) -> bool {
-    let same_part = key.root_ports.as_ref().is_none_or(|ports| {
-        let set = metric.filter.split(',').filter_map(|term| term.split_once("=0x"));
-        let masks: Vec<_> = set.filter_map(|(_, hex)| u64::from_str_radix(hex, 16).ok()).collect();
-        metric.pmu == ports.pmu
-            && ports.mask.is_none_or(|mask| masks.is_empty() || masks.contains(&mask))
-            && ports.requester.is_none_or(|id| masks.contains(&id))
-    });
-    same_part && (metric.socket == key.socket || metric.socket.is_none() || key.socket.is_none())
-}
-
-impl Resolver<'_> {
     /// The metric of this name on each PMU and CPU whose inputs are counted.
-    fn counted_metrics(&self, plan: &CountedInputs<'_>, name: &str) -> Vec<PlannedMetric> {
+    fn counted_metrics(&self, name: &str) -> Vec<PlannedMetric> {
         let mut planned = Vec::new();
-        for (family, metric) in self.all_metrics().filter(|(_, metric)| metric.name == name) {
-            let Some(metric_places) = plan.places_by_family.get(family.family.as_str()) else {
+        for (family, metric) in
+            self.resolver.all_metrics().filter(|(_, metric)| metric.name == name)
+        {
+            let Some(metric_places) = self.places_by_family.get(family.family.as_str()) else {
                 continue;
             };
             let names: Vec<&str> = metric
@@ -355,19 +321,15 @@ impl Resolver<'_> {
             }
             for &(pmu, cpu, filter, socket) in metric_places {
                 let counter = |name: &str| {
-                    let exact = plan.ids.get(&(pmu, cpu, filter, name));
+                    let exact = self.ids.get(&((pmu, cpu, filter, socket), name));
                     // A clock is the same for all root ports.
-                    exact.or_else(|| plan.ids.get(&(pmu, cpu, "", name))).copied()
+                    exact.or_else(|| self.ids.get(&((pmu, cpu, "", socket), name))).copied()
                 };
                 let inputs: Vec<Input> = names
                     .iter()
                     .map(|name| Input { name: (*name).to_owned(), counter: counter(name) })
                     .collect();
-                let is_own = |id: u32| {
-                    plan.filters
-                        .get(id as usize)
-                        .is_some_and(|counted_filter| *counted_filter == filter)
-                };
+                let is_own = |id: u32| self.filters.get(id as usize) == Some(&filter);
                 let has_own = inputs.iter().filter_map(|input| input.counter).any(is_own);
                 if !has_own || inputs.iter().any(|input| input.counter.is_none()) {
                     continue;
@@ -391,6 +353,21 @@ impl Resolver<'_> {
         }
         planned
     }
+}
+
+/// The places of a plan at which a metric can be computed: PMU, CPU, filter and socket.
+type MetricPlace<'p> = (&'p str, u32, &'p str, Option<i16>);
+
+/// Whether a metric describes the same thing as the link.
+fn describes_link(metric: &PlannedMetric, key: &LinkKey) -> bool {
+    let same_part = key.root_ports.as_ref().is_none_or(|ports| {
+        let set = metric.filter.split(',').filter_map(|term| term.split_once("=0x"));
+        let masks: Vec<_> = set.filter_map(|(_, hex)| u64::from_str_radix(hex, 16).ok()).collect();
+        metric.pmu == ports.pmu
+            && ports.mask.is_none_or(|mask| masks.is_empty() || masks.contains(&mask))
+            && ports.requester.is_none_or(|id| masks.contains(&id))
+    });
+    same_part && (metric.socket == key.socket || metric.socket.is_none() || key.socket.is_none())
 }
 
 #[cfg(test)]

@@ -4,16 +4,15 @@ use std::fmt::Write as _;
 
 use super::{Counter, Plan};
 use crate::catalog::metric::{Input, PlannedMetric};
-use crate::discover::format::WORDS;
+use crate::discover::format::{WHOLE_WORDS, WORDS};
 use crate::table::TextTable;
 use crate::text::{count_noun, printable};
 use crate::units;
 
 /// `config=0x2,config1=0x3ff`: the words that are not 0, or `config=0x0`.
 pub fn config_text(words: &[u64; WORDS]) -> String {
-    let name = |word| if word == 0 { "config".to_owned() } else { format!("config{word}") };
-    let used = words.iter().enumerate().filter(|(_, value)| **value != 0);
-    let used: Vec<_> = used.map(|(word, value)| format!("{}={value:#x}", name(word))).collect();
+    let used = WHOLE_WORDS.iter().zip(words).filter(|(_, value)| **value != 0);
+    let used: Vec<_> = used.map(|(name, value)| format!("{name}={value:#x}")).collect();
     if used.is_empty() { "config=0x0".to_owned() } else { used.join(",") }
 }
 

@@ -12,7 +12,6 @@ pub mod load;
 pub mod marks;
 mod metadata;
 pub mod monitors;
-mod needs;
 mod open_part;
 mod open_parts;
 mod planned;

@@ -11,7 +11,6 @@ use tokio::time::sleep;
 use super::args::{AtSwitch, RecordOptions, Sampling};
 use super::cpu_changes::CpuChanges;
 use super::load::RecorderLoad;
-use super::needs::recorder_needs;
 use super::open_part::{CommonState, Draft};
 use super::open_parts::OpenParts;
 use super::planned::warn_of_unopened;
@@ -22,8 +21,9 @@ use super::rotate::Rotation;
 use super::side_sources::{BegunRecording, Preparation, SideSetup, SideSources, prepare_sources};
 use super::state::RecorderState;
 use crate::clock::mono_ns;
-use crate::confine;
+use crate::confine::{self, RECORDER, ThreadNeeds};
 use crate::discover::{CpuList, Machine};
+use crate::identity::runtimes::Runtimes;
 use crate::open::{self, OnlineCpus, Session};
 use crate::plan::Plan;
 use crate::priority;
@@ -31,6 +31,10 @@ use crate::signals::Signals;
 use crate::tables::output_path;
 use crate::tables::writer::RecordingTarget;
 use crate::workload::Workload;
+
+/// Where the kernel and container runtimes describe CPUs, processes, cgroups, interrupts and
+/// containers.
+const TREES: [&str; 4] = ["proc", "sys", "run", "var/lib"];
 
 /// Records `plan` on `machine` as `options` say, until the command ends, a signal comes or the time
 /// is over. The command is started here. When this returns, also with an error, all files are
@@ -168,6 +172,20 @@ fn session_options(options: &RecordOptions, wants_holders: bool) -> open::Sessio
         timer: options.timer,
         buffer_bytes: options.buffer,
     }
+}
+
+/// What the thread needs that drains the ring, follows the counters and looks up names.
+fn recorder_needs(machine: &Machine, options: &RecordOptions, workload: &Workload) -> ThreadNeeds {
+    let root = &machine.root;
+    let trees = TREES.iter().map(|tree| root.join(tree)).chain(Runtimes::runtime_trees(root));
+    let thread_needs = ThreadNeeds {
+        capabilities: RECORDER,
+        reads: trees.chain(machine.cgroups.v2.clone()).collect(),
+        command: workload.child_pid(),
+        counts: true,
+        ..ThreadNeeds::default()
+    };
+    thread_needs.merged_with(options.afterwards.clone())
 }
 
 /// Whether `output` is a directory, which holds the raw tables too.

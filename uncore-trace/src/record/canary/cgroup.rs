@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use super::keeper::Keeper;
 use crate::bounds;
 use crate::discover::mounts::MountTable;
-use crate::discover::{CgroupMounts, CgroupView};
+use crate::discover::{CgroupMounts, CgroupView, subdirectories};
 
 /// Begin of its name; the process's id follows.
 const PREFIX: &str = "uncore-trace-canary-";
@@ -103,14 +103,12 @@ fn remove_below(mount: &Path) -> Vec<PathBuf> {
     let mut removed = Vec::new();
     let mut waiting = vec![mount.to_owned()];
     while let Some(directory) = waiting.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            if !entry.file_type().is_ok_and(|file_type| file_type.is_dir()) {
-                continue;
-            }
-            if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
-                waiting.push(entry.path());
-            } else if fs::remove_dir(entry.path()).is_ok() {
-                removed.push(entry.path());
+        for path in subdirectories(&directory) {
+            let name = path.file_name().unwrap_or_default();
+            if !name.to_string_lossy().starts_with(PREFIX) {
+                waiting.push(path);
+            } else if fs::remove_dir(&path).is_ok() {
+                removed.push(path);
             }
         }
     }

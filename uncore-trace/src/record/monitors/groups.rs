@@ -412,7 +412,7 @@ impl<'a> ThreadGroups<'a> {
 }
 
 /// Whether a cgroup is `above`, or below it.
-fn is_in(path: &str, above: &str) -> bool {
+pub(super) fn is_in(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('/'))
 }
 

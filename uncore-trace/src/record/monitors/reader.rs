@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::groups::{OwnGroups, Worth};
+use super::groups::{OwnGroups, Worth, is_in};
 use super::lost_readings::LossRuns;
 use super::tree::ResctrlTree;
 use crate::assemble::MonitorReading;
@@ -18,12 +18,8 @@ use crate::entries::{ALL_SOCKETS, Monitored};
 /// Time between two looks for groups and their tasks, ns.
 const LOOK_NS: u64 = 1_000_000_000;
 
-/// The counts of a group in a domain.
-#[derive(Clone, Copy, Debug)]
-struct DomainCounts {
-    total: MbmCount,
-    local: MbmCount,
-}
+/// The counts of a group in a domain, in the order of [`MbmEvent::ALL`].
+type DomainCounts = [MbmCount; MbmEvent::ALL.len()];
 
 /// Why it is not known what a group moved.
 #[derive(Clone, Debug)]
@@ -283,29 +279,26 @@ impl MonitorReader {
         let mut moved = vec![0_u64; self.sockets.len()];
         let mut lack = None;
         for domain in &self.domains {
-            let value = |event| group.read_count(domain.id, event);
-            let counts =
-                DomainCounts { total: value(MbmEvent::Total), local: value(MbmEvent::Local) };
+            let counts = MbmEvent::ALL.map(|event| group.read_count(domain.id, event));
             let key = (group.inode, domain.id);
             let previous = self.last_counts.get(&key).copied();
             new_counts.insert(key, counts);
-            let since = |event: MbmEvent, count_in: fn(&DomainCounts) -> MbmCount| {
+            let since = |event: MbmEvent| {
                 let missing = |problem| {
                     MissingBytes::Lost(format!("{} {problem}", count_file(*domain, event)))
                 };
-                let count = match count_in(&counts) {
+                let count = match counts[event as usize] {
                     MbmCount::Bytes(now_bytes) => now_bytes,
                     MbmCount::Unavailable => return Err(missing("is Unavailable")),
                     MbmCount::Unassigned => return Err(missing("is Unassigned")),
                     MbmCount::Failed => return Err(missing("cannot be read")),
                 };
                 let previous_bytes = previous
-                    .and_then(|earlier| count_in(&earlier).known_bytes())
+                    .and_then(|earlier| earlier[event as usize].known_bytes())
                     .ok_or(MissingBytes::Begin)?;
                 count.checked_sub(previous_bytes).ok_or_else(|| missing("decreases"))
             };
-            let total = since(MbmEvent::Total, |counts| counts.total);
-            let local = since(MbmEvent::Local, |counts| counts.local);
+            let (total, local) = (since(MbmEvent::Total), since(MbmEvent::Local));
             let near = match (&total, &local) {
                 (Err(_), Ok(bytes)) if self.sockets.len() == 1 => Ok(*bytes),
                 _ if self.sockets.len() == 1 => total.clone(),
@@ -346,16 +339,9 @@ impl MonitorReader {
                     .filter_map(|(watched, moved)| Some((watched.cgroup.as_ref()?, moved.as_ref())))
             };
             for (cgroup, tenant_bytes) in tenants() {
-                let is_below = |other_cgroup: &str| {
-                    other_cgroup
-                        .strip_prefix(&**cgroup)
-                        .is_some_and(|suffix| suffix.starts_with('/'))
-                };
-                let below = tenants()
-                    .filter(|(other_path, _)| is_below(other_path))
-                    .map(|(_, moved)| moved);
+                let below = tenants().filter(|(path, _)| *path != cgroup && is_in(path, cgroup));
                 // If a group below cannot be read, it is not known what is left.
-                let mut below_bytes = below.map(|moved| moved.map(socket_bytes));
+                let mut below_bytes = below.map(|(_, moved)| moved.map(socket_bytes));
                 let below_sum = below_bytes
                     .try_fold(0_u64, |sum, group_bytes| Some(sum.saturating_add(group_bytes?)));
                 if let Some((own_bytes, below)) = tenant_bytes.map(socket_bytes).zip(below_sum) {
