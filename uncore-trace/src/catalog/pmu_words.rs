@@ -43,6 +43,14 @@ pub struct PmuEvent<'a> {
     pub attr_type: u32,
 }
 
+impl<'a> PmuEvent<'a> {
+    /// An event of the catalog on a PMU.
+    fn new(event: &'a NamedEvent, pmu: &Pmu) -> Self {
+        let attr_type = event.attr_type.unwrap_or(pmu.attr_type);
+        Self { name: &event.names[0], alias: &event.encoding, attr_type }
+    }
+}
+
 impl<'a> PmuWords<'a> {
     /// The vocabulary of `pmu`.
     pub fn new(catalog: &'a Catalog, pmu: &'a Pmu) -> Self {
@@ -193,8 +201,7 @@ impl<'a> PmuWords<'a> {
         let Some(event) = added.or_else(|| imported().filter(|_| !is_described())) else {
             return self.generic_event(CACHE, cache_names::cache_event_config(wanted)?);
         };
-        let attr_type = event.attr_type.unwrap_or(pmu.attr_type);
-        Some(PmuEvent { name: &event.names[0], alias: &event.encoding, attr_type })
+        Some(PmuEvent::new(event, pmu))
     }
 
     /// The metric with this name: of several forms the first whose events the PMU has, or else the
@@ -221,8 +228,7 @@ impl<'a> PmuWords<'a> {
             _ => false,
         };
         let mut typed = self.added_events().filter(|event| event.attr_type == Some(attr_type));
-        let event = typed.find(has_config)?;
-        Some(PmuEvent { name: &event.names[0], alias: &event.encoding, attr_type })
+        Some(PmuEvent::new(typed.find(has_config)?, self.pmu))
     }
 
     /// The events with names of the vendor only. They are selected by name, never by a pattern.
@@ -237,7 +243,6 @@ impl<'a> PmuWords<'a> {
         has_encoding: F,
     ) -> impl Iterator<Item = PmuEvent<'a>> + use<'a, F> {
         let words = *self;
-        let attr_type = self.pmu.attr_type;
         let known_names = OnceCell::new();
         let vendor_only = self.table_events().filter(move |event| {
             let encoding = &event.encoding;
@@ -245,11 +250,7 @@ impl<'a> PmuWords<'a> {
                 && words.fits_fields(encoding)
                 && !known_names.get_or_init(|| words.known_names()).contains(&event.names[0])
         });
-        vendor_only.map(move |event| PmuEvent {
-            name: &event.names[0],
-            alias: &event.encoding,
-            attr_type,
-        })
+        vendor_only.map(move |event| PmuEvent::new(event, words.pmu))
     }
 
     /// The names of all its events but those of the vendor only.
@@ -279,11 +280,7 @@ impl<'a> PmuWords<'a> {
         let named = useful.map(move |(name, alias)| PmuEvent { name, alias, attr_type });
         let added =
             self.added_events().filter(move |event| pmu.find_event(&event.names[0]).is_none());
-        named.chain(added.map(move |event| PmuEvent {
-            name: &event.names[0],
-            alias: &event.encoding,
-            attr_type: event.attr_type.unwrap_or(attr_type),
-        }))
+        named.chain(added.map(move |event| PmuEvent::new(event, pmu)))
     }
 
     /// Whether the PMU has the fields of an encoding of the catalog, and its values fit: other

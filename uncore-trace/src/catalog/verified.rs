@@ -15,23 +15,3 @@ pub enum Verification {
     /// The source of the driver and the vendor's documents; nothing was run.
     Source,
 }
-
-impl Verification {
-    /// All values with their meaning, one line each.
-    pub const ALL: [(Self, &'static str); 4] = [
-        (Self::Silicon, "counted on the hardware and compared with known traffic"),
-        (Self::Lab, "the unmodified driver records known traffic of modelled registers in the lab"),
-        (Self::Captured, "planned on the files of the unmodified driver; no traffic was counted"),
-        (Self::Source, "written from the source of the driver and documents; nothing was run"),
-    ];
-
-    /// Its name in catalog files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Silicon => "silicon",
-            Self::Lab => "lab",
-            Self::Captured => "captured",
-            Self::Source => "source",
-        }
-    }
-}

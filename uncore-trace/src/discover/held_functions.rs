@@ -42,14 +42,9 @@ impl SeparateFunctions {
             let is_open = |node: &&DeviceNode| links.contains(Path::new(&node.path));
             functions_behind(device_files.iter().filter(is_open).cloned())
         };
-        if held.is_empty() {
-            return Self {
-                functions: functions_behind(device_files.into_iter()),
-                is_held: false,
-                is_whole,
-            };
-        }
-        Self { functions: held, is_held: true, is_whole }
+        let is_held = !held.is_empty();
+        let functions = if is_held { held } else { functions_behind(device_files.into_iter()) };
+        Self { functions, is_held, is_whole }
     }
 }
 

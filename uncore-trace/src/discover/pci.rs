@@ -174,7 +174,7 @@ fn read_function(
         vendor,
         numa_node: node.and_then(|node| u32::try_from(node).ok()),
         tegra: None,
-        physical: read_physical(&dir),
+        physical: linked_function(&dir.join("physfn")),
         has_driver: has_driver(&dir),
         speed: None,
     };
@@ -195,9 +195,9 @@ fn has_driver(dir: &Path) -> bool {
     name.is_some_and(|name| !name.contains("vfio"))
 }
 
-/// The physical function of a virtual one, to which its link leads.
-fn read_physical(dir: &Path) -> Option<PciAddress> {
-    fs::read_link(dir.join("physfn")).ok()?.file_name()?.to_str()?.parse().ok()
+/// The function to which a link leads.
+pub(super) fn linked_function(link: &Path) -> Option<PciAddress> {
+    fs::read_link(link).ok()?.file_name()?.to_str()?.parse().ok()
 }
 
 /// The directory in `sys/devices` that a link of `sys/bus` or `sys/class` names, below `root`;

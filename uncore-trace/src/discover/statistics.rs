@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::pci;
 use super::pmu::Pmu;
-use super::read::Problems;
+use super::read::{Problems, dir_names};
 use crate::bounds;
 use crate::schema::counters::STATISTICS;
 
@@ -93,8 +93,7 @@ fn read_disk(name: &str, dir: &Path) -> Option<(KernelCountedDevice, bool)> {
     {
         return None;
     }
-    let has_lower =
-        fs::read_dir(dir.join("slaves")).is_ok_and(|mut entries| entries.next().is_some());
+    let has_lower = !dir_names(&dir.join("slaves"), 1).is_empty();
     // A loop device has this directory while a file is bound to it; only zram has this file.
     let counts_again = has_lower || has_file("loop") || has_file("mm_stat");
     let device = name.to_owned();
@@ -106,9 +105,7 @@ fn read_interface(name: &str, dir: &Path) -> Option<(KernelCountedDevice, bool)>
     if !dir.join("statistics/rx_bytes").exists() {
         return None;
     }
-    let names =
-        fs::read_dir(dir).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let has_lower = { names }.any(|name| name.starts_with("lower_"));
+    let has_lower = dir_names(dir, usize::MAX).iter().any(|name| name.starts_with("lower_"));
     // Only hardware has this link.
     let is_of_hardware = fs::symlink_metadata(dir.join("device")).is_ok();
     // In Mb/s; -1 or an error if unknown (`speed_show`, net/core/net-sysfs.c, Linux 7.2).

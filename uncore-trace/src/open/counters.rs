@@ -15,13 +15,14 @@ const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 
 /// The first fields of `union bpf_attr` for `BPF_MAP_CREATE`.
+#[derive(Debug, Default)]
 #[repr(C)]
-struct MapCreateAttr {
-    map_type: u32,
-    key_size: u32,
-    value_size: u32,
-    max_entries: u32,
-    map_flags: u32,
+pub(super) struct MapCreateAttr {
+    pub map_type: u32,
+    pub key_size: u32,
+    pub value_size: u32,
+    pub max_entries: u32,
+    pub map_flags: u32,
 }
 
 /// The fields of `union bpf_attr` for `BPF_MAP_UPDATE_ELEM`.
@@ -41,7 +42,10 @@ pub(super) struct CounterArray(OwnedFd);
 impl CounterArray {
     /// Makes an array with `slots` empty slots.
     pub(super) fn create(slots: u32) -> io::Result<Self> {
-        create_map(PERF_EVENT_ARRAY, (4, 4), slots.max(1)).map(Self)
+        let (map_type, max_entries) = (PERF_EVENT_ARRAY, slots.max(1));
+        let attr =
+            MapCreateAttr { map_type, key_size: 4, value_size: 4, max_entries, map_flags: 0 };
+        create_map(attr).map(Self)
     }
 
     /// Puts a counter into a slot. The slot keeps the event open.
@@ -72,13 +76,8 @@ impl AsFd for CounterArray {
     }
 }
 
-/// Makes a map with keys and values of these sizes.
-pub(super) fn create_map(
-    map_type: u32,
-    (key_size, value_size): (u32, u32),
-    max_entries: u32,
-) -> io::Result<OwnedFd> {
-    let mut attr = MapCreateAttr { map_type, key_size, value_size, max_entries, map_flags: 0 };
+/// Makes a map.
+pub(super) fn create_map(mut attr: MapCreateAttr) -> io::Result<OwnedFd> {
     let fd = bpf_call(MAP_CREATE, &mut attr)?;
     // SAFETY: the kernel has just returned this descriptor, nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

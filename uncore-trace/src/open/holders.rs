@@ -315,14 +315,15 @@ sys.stdin.readline()
             let online: Vec<u32> = crate::open::online_cpus("/".as_ref()).unwrap();
             let possible = online.iter().max().unwrap() + 1;
             let counters = CounterArray::create(1).unwrap();
-            let (btf_sources, log) = ((None, Some(&kernel)), VerifierLogLevel::default());
+            let log = VerifierLogLevel::default();
+            let optional = programs::OptionalPrograms { io: None, files: Some(&kernel) };
             let mut ebpf = programs::load_object(
                 &options,
                 possible,
                 SwitchReadings::Nothing,
                 &counters,
                 &types,
-                btf_sources,
+                optional,
                 log,
             )
             .unwrap();

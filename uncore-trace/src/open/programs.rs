@@ -61,17 +61,25 @@ const CAST: &str = "bpf_rdonly_cast";
 const STATISTICS: [&str; 4] =
     ["verification time ", "stack depth ", "insns processed ", "processed "];
 
+/// What the programs that not every recording loads need.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OptionalPrograms<'a> {
+    /// Of those that see I/O.
+    pub io: Option<&'a io::IoSettings>,
+    /// Of those that see who holds which device.
+    pub files: Option<&'a holders::HolderSettings>,
+}
+
 /// Loads the object and sets its globals, for `cpus` possible CPUs. The programs read their
-/// counters from `counters`; `at_switch` says which of them are read at every switch, `io` that I/O
-/// is recorded, and `files` that it is recorded who holds which device. No program is loaded or
-/// attached yet. `log` is the level of the verifier's log for programs that it refuses.
+/// counters from `counters`; `at_switch` says which of them are read at every switch, and `optional`
+/// whether I/O is recorded, and who holds which device. No program is loaded or attached yet. `log` is the level of the verifier's log for programs that it refuses.
 pub(super) fn load_object(
     options: &SessionOptions,
     cpus: u32,
     at_switch: SwitchReadings,
     counters: &CounterArray,
     types: &KernelTypes,
-    (io, files): (Option<&io::IoSettings>, Option<&holders::HolderSettings>),
+    optional: OptionalPrograms<'_>,
     log: VerifierLogLevel,
 ) -> Result<Ebpf> {
     let mut settings = types.member_values(&OFFSETS)?;
@@ -100,10 +108,10 @@ pub(super) fn load_object(
     }
     // Turns have the numbers of CPUs plus one.
     loader.map_max_entries("TURN_READ", cpus + 1);
-    if let Some(io) = io {
+    if let Some(io) = optional.io {
         io.apply_settings(&mut loader, cpus);
     }
-    if let Some(files) = files {
+    if let Some(files) = optional.files {
         files.apply_settings(&mut loader);
     }
     let ebpf = loader.load(&object).map_err(|error| {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use aya::Ebpf;
 use aya::maps::{ArrayOfMaps, Map, MapData, RingBuf};
 
-use super::counters::create_map;
+use super::counters::{MapCreateAttr, create_map};
 
 /// Most CPUs that share a ring, so that they wait for its lock for less than 1 % of a tick of 1 ms
 /// (docs/cost.md).
@@ -35,7 +35,9 @@ pub(super) fn make_rings(
         .context("the BPF map RINGS is of another type")?;
     let number = ring_count(online.len()).min((bytes / LEAST_BYTES).max(1));
     let ring = || -> Result<RingBuf<MapData>> {
-        let map = MapData::from_fd(create_map(RINGBUF, (0, 0), bytes / number)?)?;
+        let (map_type, max_entries) = (RINGBUF, bytes / number);
+        let attr = MapCreateAttr { map_type, max_entries, ..MapCreateAttr::default() };
+        let map = MapData::from_fd(create_map(attr)?)?;
         Ok(Map::from_map_data(map)?.try_into()?)
     };
     let rings: Vec<_> = (0..number)

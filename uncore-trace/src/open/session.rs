@@ -19,6 +19,7 @@ use super::drops::DropCounts;
 use super::holders::{self, HolderPrograms, OpenFiles};
 use super::open_counter::{self, Layout, OpenCounter, SwitchReadings};
 use super::options::{SessionOptions, Timer};
+use super::programs::OptionalPrograms;
 use super::sampler::{self, RunningSampler};
 use super::statistics::DeviceStatistics;
 use super::{SAMPLE, io, limits, make_counter_array, pmu, programs, rings, shared_counters};
@@ -144,16 +145,10 @@ impl Session {
             if options.holders { DeviceDrivers::read(root) } else { DeviceDrivers::default() };
         let files = (!drivers.is_empty()).then(|| holders::HolderSettings::from_types(&types));
         let log = VerifierLogLevel::default();
-        let kernel_settings = (io.as_ref(), files.as_ref().and_then(|files| files.as_ref().ok()));
-        let mut ebpf = programs::load_object(
-            &options,
-            possible,
-            at_switch,
-            &counters,
-            &types,
-            kernel_settings,
-            log,
-        )?;
+        let file_settings = files.as_ref().and_then(|files| files.as_ref().ok());
+        let optional = OptionalPrograms { io: io.as_ref(), files: file_settings };
+        let mut ebpf =
+            programs::load_object(&options, possible, at_switch, &counters, &types, optional, log)?;
         drop(types);
         let rings = rings::make_rings(&mut ebpf, online, possible, options.buffer_bytes)?;
         let cpus = take_map(&mut ebpf, "CPUS")?;

@@ -15,6 +15,7 @@ use super::btf::{KernelTypes, VMLINUX};
 use super::counters::CounterArray;
 use super::open_counter::SwitchReadings;
 use super::options::{SessionOptions, Timer};
+use super::programs::OptionalPrograms;
 use super::{holders, io, make_counter_array, programs};
 
 /// Instructions after which the verifier gives up: `BPF_COMPLEXITY_LIMIT_INSNS`,
@@ -73,14 +74,14 @@ pub fn verify_programs() -> Result<Vec<VerifiedProgram>> {
     let io = io::IoSettings::from_types(&types);
     let files = holders::HolderSettings::from_types(&types).ok();
     let stats = VerifierLogLevel::STATS;
-    let kernel_settings = (Some(&io), files.as_ref());
+    let optional = OptionalPrograms { io: Some(&io), files: files.as_ref() };
     let mut ebpf = programs::load_object(
         &ALL_OPTIONS,
         CPUS,
         SwitchReadings::Watched,
         &counters,
         &types,
-        kernel_settings,
+        optional,
         stats,
     )?;
     let unused = |name: &str| {
@@ -113,7 +114,7 @@ pub fn try_program() -> Result<std::io::Result<()>> {
         SwitchReadings::Nothing,
         &counters,
         &types,
-        (None, None),
+        OptionalPrograms::default(),
         log,
     )?;
     let program: &mut RawTracePoint = programs::find_program(&mut ebpf, "run_on_cpu")?;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::side_sources::{Preparation, SideSetup, SideSource};
+use super::side_sources::{Preparation, SideSetup, SideSource, spawn_thread};
 use super::state::RecorderState;
 use crate::assemble::AccountReading;
 use crate::clock::mono_ns;
@@ -93,22 +93,17 @@ impl AccountSetup {
         let (held, asked) = sync_channel(1);
         let (sender, readings) = sync_channel(MOST_WAITING);
         let Self { reader, needs, traces } = self;
-        let thread = std::thread::Builder::new().name("accounts".to_owned());
-        match thread.spawn(move || read_periodically(reader, &needs, &asked, &sender)) {
-            Ok(thread) => Some(AccountThread {
-                readings,
-                held_sender: Some(held),
-                last_sent: None,
-                traces,
-                last_values: BTreeMap::new(),
-                noted_sources: BTreeSet::new(),
-                thread: Some(thread),
-            }),
-            Err(error) => {
-                log::warn!("devices' own accounts are not read: cannot start a thread: {error}");
-                None
-            }
-        }
+        let read = move || read_periodically(reader, &needs, &asked, &sender);
+        let thread = spawn_thread("accounts", "devices' own accounts are not read", read)?;
+        Some(AccountThread {
+            readings,
+            held_sender: Some(held),
+            last_sent: None,
+            traces,
+            last_values: BTreeMap::new(),
+            noted_sources: BTreeSet::new(),
+            thread: Some(thread),
+        })
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::ioctl_fionbio;
 use rustix::thread::set_name;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -62,12 +62,8 @@ impl Child {
         let (mut input, lines) = pipes.with_context(|| format!("{label} has no pipes"))?;
         let text = serde_json::to_string(orders).context("cannot write orders as JSON")?;
         writeln!(input, "{text}").with_context(|| format!("cannot send orders to {label}"))?;
-        for pipe in [
-            fcntl_getfl(&lines).and_then(|flags| fcntl_setfl(&lines, flags | OFlags::NONBLOCK)),
-            fcntl_getfl(&input).and_then(|flags| fcntl_setfl(&input, flags | OFlags::NONBLOCK)),
-        ] {
-            pipe.with_context(|| format!("cannot talk to {label}"))?;
-        }
+        let non_blocking = ioctl_fionbio(&lines, true).and_then(|()| ioctl_fionbio(&input, true));
+        non_blocking.with_context(|| format!("cannot talk to {label}"))?;
         let (orders, partial_line) = (Some(input), Vec::new());
         Ok(Self { process, label, orders, lines, partial_line, has_ended: false })
     }

@@ -31,7 +31,9 @@ pub(super) fn prepare_source<'a>(preparation: &Preparation<'_, 'a>) -> Option<Si
         return None;
     }
     let mut setup = SideSetup::new(|begun| {
-        begun.session.sees_holders().then(|| Box::new(FileReadings::new()) as _)
+        let (last_read, pause) = (Instant::now(), Duration::ZERO);
+        let readings = FileReadings { last_read, pause, has_lost: false, pending: None };
+        begun.session.sees_holders().then(|| Box::new(readings) as _)
     });
     setup.seed_part = enter_first_reading;
     Some(setup)
@@ -47,12 +49,6 @@ struct FileReadings {
     has_lost: bool,
     /// A reading that waits until older records are fed.
     pending: Option<OpenFiles>,
-}
-
-impl FileReadings {
-    fn new() -> Self {
-        Self { last_read: Instant::now(), pause: Duration::ZERO, has_lost: false, pending: None }
-    }
 }
 
 impl SideSource for FileReadings {

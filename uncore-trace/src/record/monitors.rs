@@ -24,7 +24,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use self::reader::MonitorReader;
 pub use self::tree::remove_left_groups;
 use self::tree::{KernelTree, ResctrlTree};
-use super::side_sources::{Preparation, SideSetup, SideSource};
+use super::side_sources::{Preparation, SideSetup, SideSource, spawn_thread};
 use super::state::RecorderState;
 use crate::assemble::MonitorReading;
 use crate::clock::mono_ns;
@@ -141,26 +141,11 @@ impl MonitorSetup {
     fn start_thread(self) -> Option<MonitorThread> {
         let (tenants, ranks) = channel();
         let (sender, measured) = sync_channel(MOST_WAITING);
-        let Self { reader, window_ns, makes_groups: makes } = self;
-        let thread = std::thread::Builder::new()
-            .name("monitors".to_owned())
-            .spawn(move || read_windows(reader, window_ns, &ranks, &sender));
-        match thread {
-            Ok(thread) => {
-                let (tenants, thread) = (Some(tenants), Some(thread));
-                Some(MonitorThread {
-                    measured,
-                    tenants,
-                    makes_groups: makes,
-                    last_ranked: None,
-                    thread,
-                })
-            }
-            Err(error) => {
-                log::warn!("resctrl is not read: cannot start a thread: {error}");
-                None
-            }
-        }
+        let Self { reader, window_ns, makes_groups } = self;
+        let read = move || read_windows(reader, window_ns, &ranks, &sender);
+        let thread = Some(spawn_thread("monitors", "resctrl is not read", read)?);
+        let tenants = Some(tenants);
+        Some(MonitorThread { measured, tenants, makes_groups, last_ranked: None, thread })
     }
 }
 

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::slice::IterMut;
+use std::thread::{self, JoinHandle};
 
 use anyhow::Result;
 
@@ -91,6 +92,16 @@ impl<'a> SideSetup<'a> {
             metadata: BTreeMap::new(),
         }
     }
+}
+
+/// Starts the thread of a source. If it cannot be started, that is only a warning.
+pub(super) fn spawn_thread(
+    name: &str,
+    loss: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Option<JoinHandle<()>> {
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.inspect_err(|error| log::warn!("{loss}: cannot start a thread: {error}")).ok()
 }
 
 /// When a source ends.

@@ -122,32 +122,7 @@ impl<'a> WitnessWatch<'a> {
         watch
     }
 
-    /// Counts the readings of witnesses in a drain, and notes whether it was too long for them.
-    fn note_drain(&mut self, fed: FedRecords<'_>) {
-        let mut drained_readings = 0;
-        for cpu in self.remaining.keys() {
-            let readings = fed.readings_by_cpu.get(*cpu as usize).copied().unwrap_or(0);
-            if readings > 0 {
-                *self.cost.readings.entry(*cpu).or_default() += readings;
-                drained_readings += readings;
-            }
-        }
-        if self.backlog.note_drain(drained_readings, fed) {
-            self.mark_to_drop(
-                self.remaining.values().copied().collect(),
-                "the recorder cannot drain its readings as fast as they come",
-            );
-        }
-    }
-
-    /// Checks the cost once a second. Returns the witnesses that must be dropped.
-    fn check_budget(&mut self, session: &mut Session, now_ns: u64) -> Option<RetiredCounters> {
-        if self.to_drop.is_none() && !self.remaining.is_empty() {
-            self.check_witnesses(session, now_ns);
-        }
-        self.to_drop.take()
-    }
-
+    /// Checks the cost once a second.
     fn check_witnesses(&mut self, session: &mut Session, now_ns: u64) {
         if now_ns.saturating_sub(self.cost.checked_ns) < CHECK_NS {
             return;
@@ -190,18 +165,35 @@ impl<'a> WitnessWatch<'a> {
 }
 
 impl SideSource for WitnessWatch<'_> {
+    /// Counts the readings of witnesses in a drain, and notes whether it was too long for them.
     fn follow_records(
         &mut self,
         _state: &mut RecorderState<'_>,
         fed: FedRecords<'_>,
     ) -> Result<()> {
-        self.note_drain(fed);
+        let mut drained_readings = 0;
+        for cpu in self.remaining.keys() {
+            let readings = fed.readings_by_cpu.get(*cpu as usize).copied().unwrap_or(0);
+            if readings > 0 {
+                *self.cost.readings.entry(*cpu).or_default() += readings;
+                drained_readings += readings;
+            }
+        }
+        if self.backlog.note_drain(drained_readings, fed) {
+            self.mark_to_drop(
+                self.remaining.values().copied().collect(),
+                "the recorder cannot drain its readings as fast as they come",
+            );
+        }
         Ok(())
     }
 
     /// The witnesses that cost too much, or whose core PMU counters another tool needs.
     fn find_retired(&mut self, session: &mut Session) -> Option<RetiredCounters> {
-        let dropped = self.check_budget(session, mono_ns() as u64)?;
+        if self.to_drop.is_none() && !self.remaining.is_empty() {
+            self.check_witnesses(session, mono_ns() as u64);
+        }
+        let dropped = self.to_drop.take()?;
         log::warn!(
             "the witness of {} CPUs is no longer read: {}; from now on counts are divided without \
              it",

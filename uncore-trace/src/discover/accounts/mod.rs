@@ -106,12 +106,12 @@ impl AccountValues {
     /// Adds a sum of bytes of a function.
     fn add_bytes(
         &mut self,
-        origin: (PciAddress, AccountSource),
+        function: PciAddress,
+        source: AccountSource,
         name: &str,
         direction: IoDirection,
         value: u64,
     ) {
-        let (function, source) = origin;
         let (direction, unit) = (Some(direction), Unit::Bytes);
         let name = Arc::from(name);
         let account = Account { function, source, name, direction, unit, pid: None, client: None };
@@ -300,16 +300,17 @@ mod tests {
     #[test]
     fn accounts_are_bounded_and_have_printable_names() {
         let mut values_read = AccountValues::default();
-        let function_and_source = (parse_address("0002:01:00.0"), AccountSource::Net);
+        let (function, source) = (parse_address("0002:01:00.0"), AccountSource::Net);
         for name in ["eth0/rx_bytes", "eth 0", "", "\u{1b}[2J", "\u{202e}", &"x".repeat(81)] {
-            values_read.add_bytes(function_and_source, name, IoDirection::Read, u64::MAX);
+            values_read.add_bytes(function, source, name, IoDirection::Read, u64::MAX);
         }
         let names: Vec<&str> =
             values_read.values.keys().map(|account_key| &*account_key.name).collect();
         assert_eq!(names, ["eth0/rx_bytes"]);
         assert!(!values_read.unread[&AccountSource::Net].contains('\u{1b}'));
         for number in 0..2 * MOST {
-            values_read.add_bytes(function_and_source, &number.to_string(), IoDirection::Read, 1);
+            let name = number.to_string();
+            values_read.add_bytes(function, source, &name, IoDirection::Read, 1);
         }
         assert_eq!(values_read.values.len(), MOST);
     }

@@ -29,7 +29,7 @@ impl ReadAccounts for Net {
                     let path = dir.join("statistics").join(file);
                     if let Some(bytes) = reading.read_number(AccountSource::Net, &path) {
                         let name = format!("{name}/{file}");
-                        reading.add_bytes((*function, AccountSource::Net), &name, direction, bytes);
+                        reading.add_bytes(*function, AccountSource::Net, &name, direction, bytes);
                     }
                 }
             }

@@ -36,7 +36,7 @@ pub(super) struct Rdma;
 impl ReadAccounts for Rdma {
     fn read(&mut self, root: &Path, held: &HeldDevices, reading: &mut AccountValues) {
         for function in &held.functions {
-            let origin = (*function, AccountSource::Rdma);
+            let source = AccountSource::Rdma;
             for (device, dir) in class_devices(root, *function, "infiniband") {
                 let ports = dir.join("ports");
                 for port in dir_names(&ports) {
@@ -45,18 +45,16 @@ impl ReadAccounts for Rdma {
                         let mut any = false;
                         for (file, direction) in table {
                             let path = dir.join(within).join(file);
-                            let Some(count) = reading.read_number(AccountSource::Rdma, &path)
-                            else {
-                                continue;
-                            };
+                            let Some(count) = reading.read_number(source, &path) else { continue };
                             any = true;
                             let name = format!("{device}/{port}/{file}");
                             match count.checked_mul(octets) {
-                                Some(bytes) => reading.add_bytes(origin, &name, *direction, bytes),
-                                None => reading.note_unread(
-                                    AccountSource::Rdma,
-                                    &format!("{name} is too large"),
-                                ),
+                                Some(bytes) => {
+                                    reading.add_bytes(*function, source, &name, *direction, bytes);
+                                }
+                                None => {
+                                    reading.note_unread(source, &format!("{name} is too large"))
+                                }
                             }
                         }
                         any

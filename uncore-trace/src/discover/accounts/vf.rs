@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,6 +17,7 @@ use super::{
     AccountSource, AccountValues, HeldDevices, IoDirection, PciAddress, ReadAccounts,
     class_devices, dir_names, function_dir,
 };
+use crate::discover::pci::linked_function;
 use crate::discover::read_array;
 
 /// Messages and attributes: `include/uapi/linux/{netlink,rtnetlink,if_link}.h`, Linux 6.1 to 7.2.
@@ -212,16 +212,11 @@ impl<L: QueryInterface> ReadAccounts for Vf<L> {
                 .entry(physical)
                 .or_insert_with(|| self.read_sums(root, physical, reading));
             let Some((received, sent)) = sums.get(&number).copied() else { continue };
-            let origin = (*function, AccountSource::Vf);
             for (file_name, direction, bytes) in
                 [("rx_bytes", IoDirection::Read, received), ("tx_bytes", IoDirection::Write, sent)]
             {
-                reading.add_bytes(
-                    origin,
-                    &format!("{physical}/{number}/{file_name}"),
-                    direction,
-                    bytes,
-                );
+                let name = format!("{physical}/{number}/{file_name}");
+                reading.add_bytes(*function, AccountSource::Vf, &name, direction, bytes);
             }
         }
     }
@@ -230,14 +225,11 @@ impl<L: QueryInterface> ReadAccounts for Vf<L> {
 /// The physical function of a virtual one, and its number there: that of the link `virtfnN`
 /// (`Documentation/ABI/testing/sysfs-bus-pci`, Linux 7.2).
 fn virtual_number(root: &Path, function: PciAddress) -> Option<(PciAddress, u32)> {
-    let leads_to = |link: &Path| -> Option<PciAddress> {
-        fs::read_link(link).ok()?.file_name()?.to_str()?.parse().ok()
-    };
-    let physical = leads_to(&function_dir(root, function)?.join("physfn"))?;
+    let physical = linked_function(&function_dir(root, function)?.join("physfn"))?;
     let dir = function_dir(root, physical)?;
     let number = dir_names(&dir).into_iter().find_map(|name| {
         let number = name.strip_prefix("virtfn")?.parse().ok()?;
-        (leads_to(&dir.join(&name)) == Some(function)).then_some(number)
+        (linked_function(&dir.join(&name)) == Some(function)).then_some(number)
     });
     Some((physical, number?))
 }

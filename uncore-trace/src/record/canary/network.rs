@@ -31,15 +31,16 @@ pub(super) struct LoopbackSender {
 impl LoopbackSender {
     pub(super) fn new(bytes_per_s: f64) -> Result<Self> {
         let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
-        let sockets = bind().and_then(|sender| bind().map(|receiver| (sender, receiver)));
-        let (send_socket, receive_socket) =
+        let sockets = bind().and_then(|sender| Ok((sender, bind()?)));
+        let (sender, receiver) =
             sockets.context("cannot open a socket on the loopback interface")?;
-        let joined = receive_socket.local_addr().and_then(|address| send_socket.connect(address));
-        let joined = joined.and_then(|()| receive_socket.connect(send_socket.local_addr()?));
-        joined
-            .and_then(|()| receive_socket.set_read_timeout(Some(PATIENCE)))
-            .context("cannot use a socket")?;
-        Ok(Self { sender: send_socket, receiver: receive_socket, data: vec![0; DATA], bytes_per_s })
+        let join = || {
+            sender.connect(receiver.local_addr()?)?;
+            receiver.connect(sender.local_addr()?)?;
+            receiver.set_read_timeout(Some(PATIENCE))
+        };
+        join().context("cannot use a socket")?;
+        Ok(Self { sender, receiver, data: vec![0; DATA], bytes_per_s })
     }
 
     /// Number of packets of a burst of this length.

@@ -98,11 +98,10 @@ impl Routes {
         if memory.is_none() {
             or_skip(CanaryKind::Memory, "no counter of this recording counts it".to_owned());
         }
-        let disk = match directory.map(|directory| routes.disk_orders(machine, directory)) {
-            None => Err("the output is not in a directory of a disk".to_owned()),
-            Some(orders_or_reason) => orders_or_reason,
-        };
-        let disk = disk.map_err(|why| or_skip(CanaryKind::Disk, why)).ok();
+        let disk = directory.map(|directory| routes.disk_orders(machine, directory));
+        let no_directory = || Err("the output is not in a directory of a disk".to_owned());
+        let disk =
+            disk.unwrap_or_else(no_directory).map_err(|why| or_skip(CanaryKind::Disk, why)).ok();
         let has_loopback = !routes.links_of_device(&[LOOPBACK.to_owned()]).is_empty();
         let network =
             has_loopback.then_some(NetworkOrders { bytes_per_s: PART_OF_PEAK * LEAST_NETWORK });
@@ -174,17 +173,13 @@ impl Routes {
 
     /// The links that count what is read from one of these devices.
     fn links_of_device(&self, names: &[String]) -> Vec<LinkDirection> {
-        let counts = |lane: &&Lane| names.iter().any(|name| lane.devices.contains(name));
         // What is sent over the loopback interface is also received; a disk is only read.
-        let is_moved = |lane: &&Lane| {
-            lane.link_way.direction != Direction::Out || names == [LOOPBACK.to_owned()]
+        let is_sent = names == [LOOPBACK.to_owned()];
+        let counts = |lane: &&Lane| {
+            names.iter().any(|name| lane.devices.contains(name))
+                && (is_sent || lane.link_way.direction != Direction::Out)
         };
-        self.lanes
-            .iter()
-            .filter(counts)
-            .filter(is_moved)
-            .map(|lane| lane.link_way.clone())
-            .collect()
+        self.lanes.iter().filter(counts).map(|lane| lane.link_way.clone()).collect()
     }
 
     fn memory_orders(&self, machine: &Machine, plan: &Plan, cpus: &[u32]) -> Option<MemoryOrders> {

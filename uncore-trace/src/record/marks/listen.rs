@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::book::{MarkBook, MarkRefusal, MarkRequest};
-use super::wire::{MESSAGE_BYTES, Message, REFUSED, TAKEN};
+use super::wire::{MESSAGE_BYTES, Message, REFUSED, TAKEN, read_bytes};
 use crate::clock::mono_ns;
 use crate::schema::marks::COMMAND;
 
@@ -23,9 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Connections that are served at a time; more wait in the kernel.
 const MOST_CONNECTIONS: usize = 64;
-
-/// Bytes per read; other tasks run between two reads.
-const READ: usize = 4096;
 
 /// The book, shared by the tasks.
 pub(super) type SharedBook = Arc<Mutex<MarkBook>>;
@@ -97,16 +94,7 @@ async fn answer_connection(stream: UnixStream, book: SharedBook) {
 /// Reads to the end of the line, or to one byte more than a message may have.
 async fn read_message(stream: &UnixStream) -> io::Result<Vec<u8>> {
     let mut message = Vec::new();
-    let mut bytes = [0; READ];
-    while message.len() <= MESSAGE_BYTES && message.last() != Some(&b'\n') {
-        stream.readable().await?;
-        match stream.try_read(&mut bytes) {
-            Ok(0) => break,
-            Ok(read) => message.extend_from_slice(&bytes[..read]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
+    read_bytes(stream, &mut message, MESSAGE_BYTES + 1, true).await?;
     Ok(message)
 }
 

@@ -84,14 +84,6 @@ async fn write_line(stream: &UnixStream, mut bytes: &[u8]) {
 /// Reads to the end, or to an error: what was received is the answer.
 async fn read_answer(stream: &UnixStream) -> String {
     let mut answer = Vec::new();
-    let mut bytes = [0; ANSWER_BYTES];
-    while answer.len() < ANSWER_BYTES && stream.readable().await.is_ok() {
-        match stream.try_read(&mut bytes) {
-            Ok(0) => break,
-            Ok(read) => answer.extend_from_slice(&bytes[..read]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => break,
-        }
-    }
+    wire::read_bytes(stream, &mut answer, ANSWER_BYTES, false).await.ok();
     String::from_utf8_lossy(&answer).into_owned()
 }

@@ -5,9 +5,11 @@
 //! [`REFUSED`] and the reason, and closes the connection.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use tokio::net::UnixStream;
 
 use crate::schema::marks::TEXT_BYTES;
 
@@ -25,6 +27,9 @@ pub const MESSAGE_BYTES: usize = 6 * TEXT_BYTES + 1024;
 
 /// Largest answer in bytes.
 pub const ANSWER_BYTES: usize = 1024;
+
+/// Bytes per read; other tasks run between two reads.
+const READ: usize = 4096;
 
 /// Kind of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +60,27 @@ pub struct Message {
 /// (unix(7)).
 pub fn marks_socket_path(pid: u32) -> PathBuf {
     format!("\0{NAME}{pid}").into()
+}
+
+/// Reads into `bytes` to the end, until they have `limit` bytes, or to the end of a line if
+/// `is_line`.
+pub(super) async fn read_bytes(
+    stream: &UnixStream,
+    bytes: &mut Vec<u8>,
+    limit: usize,
+    is_line: bool,
+) -> io::Result<()> {
+    let mut buffer = [0; READ];
+    while bytes.len() < limit && !(is_line && bytes.last() == Some(&b'\n')) {
+        stream.readable().await?;
+        match stream.try_read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => bytes.extend_from_slice(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The pids of the listening recorders, from `/proc/net/unix`.

@@ -92,7 +92,8 @@ impl OwnGroups {
     /// shows, and `max_groups` the number of groups.
     pub(super) fn new(
         root: &Path,
-        (cgroups, view): (&Path, &CgroupView),
+        cgroups: &Path,
+        view: &CgroupView,
         resctrl: Resctrl,
         max_groups: usize,
         tree: Box<dyn ResctrlTree>,

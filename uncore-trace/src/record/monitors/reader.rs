@@ -122,7 +122,8 @@ impl MonitorReader {
     pub(super) fn make_groups(&mut self, max_groups: usize, tree: Box<dyn ResctrlTree>) {
         self.own_groups = Some(OwnGroups::new(
             &self.root,
-            (&self.cgroups, &self.view),
+            &self.cgroups,
+            &self.view,
             self.resctrl.clone(),
             max_groups,
             tree,

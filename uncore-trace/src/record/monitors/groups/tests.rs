@@ -22,8 +22,8 @@ fn fake(dir: &Path, rmids: usize) -> FakeResctrl {
 
 fn groups(dir: &Path, fake: &FakeResctrl, most: usize) -> OwnGroups {
     let resctrl = Resctrl::find_mounted(dir).unwrap();
-    let cgroups = (Path::new("/sys/fs/cgroup"), &CgroupView::default());
-    OwnGroups::new(dir, cgroups, resctrl, most, Box::new(fake.clone()))
+    let (cgroups, view) = (Path::new("/sys/fs/cgroup"), CgroupView::default());
+    OwnGroups::new(dir, cgroups, &view, resctrl, most, Box::new(fake.clone()))
 }
 
 /// A look with these tenants.
