@@ -33,11 +33,7 @@ impl<'a> PmuWords<'a> {
             // The bits of a generic event have another meaning than those of the PMU's own type.
             event.attr_type == attr_type
                 && self.has_values(event.alias, config)
-                && self
-                    .covered_bits(event.alias)
-                    .iter()
-                    .zip(wanted)
-                    .all(|(covered_word, wanted_word)| wanted_word & !covered_word == 0)
+                && without_bits(&wanted, &self.covered_bits(event.alias)) == [0; WORDS]
         };
         let rank = |event: &PmuEvent<'a>| {
             let bits: u32 =
@@ -102,10 +98,7 @@ impl<'a> PmuWords<'a> {
     fn selecting_bits(&self, config: &ConfigWords, selectors: &BTreeSet<&str>) -> ConfigWords {
         let fields = self.own_formats();
         let narrow = fields.iter().filter(|(name, _)| !selects_event(selectors, name));
-        let narrow = union_of_masks(narrow.map(|(_, format)| *format));
-        let mut bits = *config;
-        bits.iter_mut().zip(narrow).for_each(|(word, narrow)| *word &= !narrow);
-        bits
+        without_bits(config, &union_of_masks(narrow.map(|(_, format)| *format)))
     }
 
     /// The terms to which an event of the PMU gives a value.
@@ -139,8 +132,7 @@ impl<'a> PmuWords<'a> {
             let preferred = is_of_event(name) || typed.contains(name);
             (!preferred, !selects_event(selectors, name), format.mask.trailing_zeros())
         });
-        let mut remaining = *config;
-        remaining.iter_mut().zip(covered).for_each(|(word, covered)| *word &= !covered);
+        let mut remaining = without_bits(config, &covered);
         let mut used = [0; WORDS];
         let mut fields = Vec::new();
         for (name, format) in formats {
@@ -209,6 +201,11 @@ fn selects_event(selectors: &BTreeSet<&str>, term: &str) -> bool {
         || term.starts_with("umask")
         || ["type", "config"].contains(&term)
         || selectors.contains(term)
+}
+
+/// The words without these bits.
+fn without_bits(words: &ConfigWords, bits: &ConfigWords) -> ConfigWords {
+    std::array::from_fn(|word| words[word] & !bits[word])
 }
 
 fn union_of_masks(formats: impl Iterator<Item = FormatField>) -> ConfigWords {

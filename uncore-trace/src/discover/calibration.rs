@@ -86,20 +86,14 @@ impl Calibration {
     ) -> Option<Self> {
         let path = root.join(FILE);
         let text = problems.text_up_to(&path, bounds::TEXT)?;
-        let read: Result<Self, _> = serde_json::from_str(&text);
-        match read {
-            Ok(calibration) if calibration.machine == *identity => Some(calibration),
-            Ok(_) => {
-                let why = "it was measured on another machine, or with other memory: peaks in it \
-                           are not used; run uncore-trace calibrate";
-                problems.note_problem(&path, &why);
-                None
-            }
-            Err(error) => {
-                problems.note_problem(&path, &error);
-                None
-            }
+        let calibration: Self = problems.keep_read(&path, serde_json::from_str(&text))?;
+        if calibration.machine == *identity {
+            return Some(calibration);
         }
+        let why = "it was measured on another machine, or with other memory: peaks in it are not \
+                   used; run uncore-trace calibrate";
+        problems.note_problem(&path, &why);
+        None
     }
 }
 

@@ -79,17 +79,11 @@ impl CgroupMounts {
     /// Reads `proc/self/mountinfo` below `root`.
     pub(super) fn read(root: &Path, problems: &mut Problems) -> Self {
         let path = root.join("proc/self/mountinfo");
-        match read::read_bytes(&path) {
-            // A mount point that is not UTF-8 belongs to something else, and must not hide the
-            // cgroups.
-            Ok(bytes) => {
-                Self::from_mounts(root, &MountTable::parse(&String::from_utf8_lossy(&bytes)))
-            }
-            Err(error) => {
-                problems.note_problem(&path, &error);
-                Self::default()
-            }
-        }
+        let Some(bytes) = problems.keep_read(&path, read::read_bytes(&path)) else {
+            return Self::default();
+        };
+        // A mount point that is not UTF-8 belongs to something else, and must not hide the cgroups.
+        Self::from_mounts(root, &MountTable::parse(&String::from_utf8_lossy(&bytes)))
     }
 
     /// The mounts in this table of the machine at `root`.

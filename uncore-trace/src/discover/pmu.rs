@@ -179,13 +179,8 @@ fn read_events(dir: &Path, problems: &mut Problems) -> BTreeMap<String, EventAli
         }
         let path = dir.join(&name);
         let Some(text) = problems.read_text(&path) else { continue };
-        let mut event = match EventAlias::parse(&text) {
-            Ok(event) => event,
-            Err(error) => {
-                problems.note_problem(&path, &error);
-                continue;
-            }
-        };
+        let parsed = problems.keep_read(&path, EventAlias::parse(&text));
+        let Some(mut event) = parsed else { continue };
         let aside = |aside: &str| dir.join(format!("{name}{aside}"));
         event.scale = problems.read_parsed(&aside(".scale"));
         event.unit = problems.read_line(&aside(".unit"));

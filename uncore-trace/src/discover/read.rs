@@ -3,6 +3,7 @@
 //! A missing file is `None`. A file that cannot be read or parsed is `None` with a line in
 //! [`Problems`], so that one broken file does not affect the rest.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -36,7 +37,7 @@ pub(super) struct Problems(pub Vec<String>);
 
 impl Problems {
     /// Notes that `path` could not be used, and why.
-    pub(super) fn note_problem(&mut self, path: &Path, why: &impl std::fmt::Display) {
+    pub(super) fn note_problem(&mut self, path: &Path, why: &impl Display) {
         let line = format!("{}: {why:#}", path.display());
         let mut line = printable(&line).into_owned();
         if line.len() > LONGEST_LINE {
@@ -44,6 +45,15 @@ impl Problems {
             line.push_str("...");
         }
         self.0.push(line);
+    }
+
+    /// What was read from `path`; `None`, with a problem, if it could not be used.
+    pub(super) fn keep_read<T, E: Display>(
+        &mut self,
+        path: &Path,
+        read: Result<T, E>,
+    ) -> Option<T> {
+        read.inspect_err(|error| self.note_problem(path, error)).ok()
     }
 
     /// The whole attribute of sysfs as text.
@@ -54,12 +64,8 @@ impl Problems {
     /// The whole file as text, if it has at most `max_bytes` bytes.
     pub(super) fn text_up_to(&mut self, path: &Path, max_bytes: u64) -> Option<String> {
         match bounds::read_text(path, max_bytes) {
-            Ok(text) => Some(text),
             Err(error) if is_absent(&error) => None,
-            Err(error) => {
-                self.note_problem(path, &error);
-                None
-            }
+            read => self.keep_read(path, read),
         }
     }
 
@@ -71,15 +77,10 @@ impl Problems {
     /// The file parsed as a `T`.
     pub(super) fn read_parsed<T>(&mut self, path: &Path) -> Option<T>
     where
-        T: FromStr<Err: std::fmt::Display>,
+        T: FromStr<Err: Display>,
     {
-        match self.read_line(path)?.parse() {
-            Ok(value) => Some(value),
-            Err(error) => {
-                self.note_problem(path, &error);
-                None
-            }
-        }
+        let parsed = self.read_line(path)?.parse();
+        self.keep_read(path, parsed)
     }
 
     /// The file's line as `parse` parses it; a problem says that it is not `noun`.
@@ -100,16 +101,11 @@ impl Problems {
     /// The names in a directory in ascending order; empty if it does not exist.
     pub(super) fn read_names(&mut self, dir: &Path) -> Vec<String> {
         let entries = match fs::read_dir(dir) {
-            Ok(entries) => entries,
-            Err(error) => {
-                if !is_absent(&error) {
-                    self.note_problem(dir, &error);
-                }
-                return Vec::new();
-            }
+            Err(error) if is_absent(&error) => None,
+            read => self.keep_read(dir, read),
         };
         let mut names = Vec::new();
-        for entry in entries {
+        for entry in entries.into_iter().flatten() {
             match entry.map(|entry| entry.file_name().into_string()) {
                 Ok(Ok(name)) => names.push(name),
                 Ok(Err(name)) => self.note_problem(&dir.join(name), &"its name is not UTF-8"),

@@ -335,17 +335,23 @@ impl Session {
         // The other half: the slots in use stay valid until every CPU has its new layout.
         self.follower.upper_half = !self.follower.upper_half;
         let first_slot = if self.follower.upper_half { self.opened.len() as u32 } else { 0 };
-        self.layouts = open_counter::lay_out(&mut self.opened, first_slot);
-        for counter in self.opened.iter().filter(|counter| counter.reader.is_some()) {
-            self.put_in_slot(counter)?;
-        }
-        self.find_others()?;
+        self.fill_slots(first_slot)?;
         let Self { running: Some(running), ebpf, samplers, layouts, .. } = self else {
             return Ok(true);
         };
         let settled = running.reassign(ebpf, samplers, &readers_before, layouts, restart_timers)?;
         shared_counters::assign_others(samplers, layouts)?;
         Ok(settled)
+    }
+
+    /// Gives the counters with readers slots from `first_slot` on, and finds the other CPUs that can
+    /// read them.
+    pub(super) fn fill_slots(&mut self, first_slot: u32) -> Result<()> {
+        self.layouts = open_counter::lay_out(&mut self.opened, first_slot);
+        for counter in self.opened.iter().filter(|counter| counter.reader.is_some()) {
+            self.put_in_slot(counter)?;
+        }
+        self.find_others()
     }
 
     /// Drops counters that a CPU took over beyond what it can read in one tick.

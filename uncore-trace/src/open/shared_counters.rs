@@ -14,7 +14,7 @@ use aya::maps::{Array, MapData};
 use aya::programs::RawTracePoint;
 use uncore_trace_common::state::Sampler;
 
-use super::open_counter::{self, Layout};
+use super::open_counter::Layout;
 use super::programs;
 use super::session::Session;
 
@@ -41,11 +41,7 @@ impl Session {
         if !self.opened.iter().any(|counter| counter.shared) {
             return Ok(());
         }
-        self.layouts = open_counter::lay_out(&mut self.opened, 0);
-        for counter in &self.opened {
-            self.put_in_slot(counter)?;
-        }
-        self.find_others()?;
+        self.fill_slots(0)?;
         let program: &mut RawTracePoint = programs::find_program(&mut self.ebpf, "others")?;
         programs::check_load("others", program.load())?;
         program.attach("sched_switch").context("cannot attach to the tracepoint sched_switch")?;

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use super::session::Unopened;
 use crate::bounds;
 use crate::clock::mono_ns;
-use crate::discover::statistics::DeviceKind;
 use crate::plan::{Counter, IoDirection};
 
 /// Size of a sector in the file `stat`, bytes (Documentation/block/stat.rst, Linux 7.2).
@@ -102,16 +101,12 @@ impl StatisticFile {
 fn counter_file(counter: &Counter, root: &Path) -> Option<(PathBuf, usize, u64)> {
     let scope = counter.io.as_ref()?;
     let device = scope.devices.first()?;
-    let (class, file, field, unit) = match (device_kind(counter), scope.direction) {
+    let (class, file, field, unit) = match (counter.family == "net", scope.direction) {
         // Sectors read and written.
-        (DeviceKind::Disk, IoDirection::Read) => ("block", "stat", 2, SECTOR),
-        (DeviceKind::Disk, IoDirection::Write) => ("block", "stat", 6, SECTOR),
-        (DeviceKind::Net, IoDirection::Read) => ("net", "statistics/rx_bytes", 0, 1),
-        (DeviceKind::Net, IoDirection::Write) => ("net", "statistics/tx_bytes", 0, 1),
+        (false, IoDirection::Read) => ("block", "stat", 2, SECTOR),
+        (false, IoDirection::Write) => ("block", "stat", 6, SECTOR),
+        (true, IoDirection::Read) => ("net", "statistics/rx_bytes", 0, 1),
+        (true, IoDirection::Write) => ("net", "statistics/tx_bytes", 0, 1),
     };
     Some((root.join("sys/class").join(class).join(device).join(file), field, unit))
-}
-
-fn device_kind(counter: &Counter) -> DeviceKind {
-    if counter.family == "net" { DeviceKind::Net } else { DeviceKind::Disk }
 }

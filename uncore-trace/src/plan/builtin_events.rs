@@ -154,12 +154,10 @@ impl<'a> Resolver<'a> {
     }
 
     fn no_core_message(&self, typed: &str) -> String {
-        let uncore = self.pmu_words().filter(|words| words.find_event(typed).is_some());
-        let uncore: Vec<_> = uncore.map(|words| words.pmu.name.as_str()).collect();
-        let instead = match uncore.as_slice() {
-            [] => String::new(),
-            [pmu, ..] => format!("; an uncore PMU has one too: {}/{typed}/", printable(pmu)),
-        };
+        let uncore = self.pmu_words().find(|words| words.find_event(typed).is_some());
+        let instead = uncore.map_or_else(String::new, |words| {
+            format!("; an uncore PMU has one too: {}/{typed}/", printable(&words.pmu.name))
+        });
         format!(
             "{typed} needs a core PMU and this machine shows none (a virtual machine without \
              counters?){instead}; the groups here are {}",

@@ -257,13 +257,8 @@ impl OwnGroups {
                 groups,
                 &self.made_groups,
             );
-            return match moved_threads {
-                Ok(()) => Ok(own_group),
-                Err(error) => {
-                    self.tree.remove_group(&full).ok();
-                    Err(error)
-                }
-            };
+            let remove = |_: &GroupRefusal| drop(self.tree.remove_group(&full));
+            return moved_threads.map(|()| own_group).inspect_err(remove);
         }
     }
 
