@@ -111,6 +111,11 @@ impl<'a> PmuWords<'a> {
         self.family.into_iter().chain(self.base).find_map(|family| family.about_event(event))
     }
 
+    /// The PMU's name.
+    pub fn pmu_name(&self) -> &'a str {
+        &self.pmu.name
+    }
+
     /// The family's name; for an unknown PMU, the common name of its instances.
     pub fn family_name(&self) -> &'a str {
         self.family.map_or_else(|| name::stem(&self.pmu.name), |family| family.family.as_str())

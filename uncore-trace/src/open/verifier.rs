@@ -5,7 +5,7 @@
 //! (kernel/bpf/syscall.c, Linux 6.1 to 7.2) allocates a descriptor, and here no descriptor is
 //! available.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use aya::programs::{Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf, VerifierLogLevel};
 use rustix::io::Errno;
@@ -136,26 +136,21 @@ fn verify_program(ebpf: &mut Ebpf, kernel: &Btf, name: String) -> Result<Option<
         Program::Iter(program) => program.load(&name, kernel),
         unexpected => bail!("the BPF program {name} is of the type {:?}", unexpected.prog_type()),
     };
-    let log = match &loaded {
-        Err(ProgramError::LoadError { io_error, verifier_log })
-            if io_error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) =>
-        {
-            verifier_log.to_string()
+    let (io_error, log) = match loaded {
+        Err(ProgramError::LoadError { io_error, verifier_log }) => {
+            (io_error, verifier_log.to_string())
         }
+        Err(_) => bail!("the kernel does not say what verifying {name} took: \"\""),
+        Ok(()) => bail!("the BPF program {name} was loaded without a descriptor"),
+    };
+    match Errno::from_io_error(&io_error) {
+        Some(Errno::MFILE) => {}
         // The verifier has not seen it.
-        Err(ProgramError::LoadError { io_error, verifier_log })
-            if holders::ENTRIES.contains(&&*name)
-                && io_error.raw_os_error() == Some(Errno::PERM.raw_os_error())
-                && verifier_log.to_string().trim().is_empty() =>
-        {
+        Some(Errno::PERM) if holders::ENTRIES.contains(&&*name) && log.trim().is_empty() => {
             return Ok(None);
         }
-        Err(ProgramError::LoadError { io_error, .. }) => {
-            return Ok(Some(VerifiedProgram { program: name, effort: Err(io_error.to_string()) }));
-        }
-        _ => String::new(),
-    };
-    ensure!(loaded.is_err(), "the BPF program {name} was loaded without a descriptor");
+        _ => return Ok(Some(VerifiedProgram { program: name, effort: Err(io_error.to_string()) })),
+    }
     let effort = parse_effort(&log)
         .with_context(|| format!("the kernel does not say what verifying {name} took: {log:?}"))?;
     Ok(Some(VerifiedProgram { program: name, effort: Ok(effort) }))

@@ -111,11 +111,11 @@ impl<'a> Assembly<'a> {
         let mut alone = HashSet::new();
         for (event, spot) in placed {
             let software = event.words.is_kind(PmuKind::Software);
-            let pmu = (!software).then_some(event.words.pmu.name.as_str());
+            let pmu = (!software).then_some(event.words.pmu_name());
             pmus.extend(pmu);
             let grouped = event.words.family.is_none_or(|family| family.groupable);
-            if !grouped || refused.contains(event.words.pmu.name.as_str()) {
-                alone.insert(event.words.pmu.name.as_str());
+            if !grouped || refused.contains(event.words.pmu_name()) {
+                alone.insert(event.words.pmu_name());
                 self.push(event, spot, None);
                 continue;
             }
@@ -129,7 +129,7 @@ impl<'a> Assembly<'a> {
             let misled = group.as_ref().and_then(|group| cannot_lead(group.leader_event, event));
             if let Some(why) = misled {
                 ensure!(weak, "{}: {why}", printable(text));
-                alone.insert(event.words.pmu.name.as_str());
+                alone.insert(event.words.pmu_name());
                 self.push(event, spot, None);
                 continue;
             }
@@ -394,7 +394,7 @@ fn too_large<'e>(
         if words.family.is_some_and(|family| !family.groupable) {
             continue;
         }
-        let pmu = words.pmu.name.as_str();
+        let pmu = words.pmu_name();
         let limits = find_overcommitted(words, &members);
         let Some(limit) = limits.iter().find(|candidate| !candidate.unsure) else { continue };
         ensure!(weak, "{}: {}", printable(text), limit.group_refusal(pmu));

@@ -320,7 +320,7 @@ pub(super) fn no_pmu(pmus: &PmuIndex<'_>, device: &str, function: &PciFunction) 
     let with_ports = pmus
         .all_pmus()
         .iter()
-        .filter_map(|words| Some((words.pmu.name.as_str(), words.family?.ports.as_ref()?.by)));
+        .filter_map(|words| Some((words.pmu_name(), words.family?.ports.as_ref()?.by)));
     let (names, ways): (Vec<_>, Vec<_>) = with_ports.unzip();
     let address = function.address.to_string();
     let device = printable(device);

@@ -127,7 +127,7 @@ impl<'a> Resolver<'a> {
             let (pmus, left_out): (Vec<_>, Vec<_>) =
                 self.family_pmus(family).partition(|words| self.narrowing.opens_pmu(words.pmu));
             if !self.narrowing.is_by_device() && !left_out.is_empty() {
-                let names = list_names(left_out.iter().map(|words| words.pmu.name.as_str()));
+                let names = list_names(left_out.iter().map(PmuWords::pmu_name));
                 self.notes.push(format!("{group} leaves out {names}: {AGAIN}"));
             }
             let has_match = |glob: &String| {

@@ -92,9 +92,8 @@ impl<'a> Resolver<'a> {
 
     /// The kinds of memory of this machine that these events do not count.
     fn uncounted_memory(&self, opened: &[ResolvedEvent<'a>]) -> Vec<UncountedMemory<'a>> {
-        let counted: BTreeSet<&str> =
-            opened.iter().map(|event| event.words.pmu.name.as_str()).collect();
-        let counts = |words: &PmuWords<'_>| counted.contains(words.pmu.name.as_str());
+        let counted: BTreeSet<&str> = opened.iter().map(|event| event.words.pmu_name()).collect();
+        let counts = |words: &PmuWords<'_>| counted.contains(words.pmu_name());
         let mut kinds: BTreeMap<&str, Vec<PmuWords<'a>>> = BTreeMap::new();
         for words in self.pmu_words() {
             if let Some(memory_kind) = words.family.and_then(|family| family.memory.as_deref()) {

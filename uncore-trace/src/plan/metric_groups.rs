@@ -128,7 +128,7 @@ impl<'a> Assembly<'a> {
                 counter.pmu == event.words.pmu.name && counter.config == event.encoded.config
             })
         };
-        let event_indexes = self.events_of.get(words.pmu.name.as_str()).into_iter().flatten();
+        let event_indexes = self.events_of.get(words.pmu_name()).into_iter().flatten();
         let pmu_events = event_indexes.filter_map(|index| self.events.get(*index));
         let events: Vec<_> = pmu_events.filter(is_member).map(|event| &event.encoded).collect();
         find_overcommitted(words, &events).iter().all(|limit| limit.unsure)

@@ -278,7 +278,7 @@ impl<'a> Assembly<'a> {
     ) -> Result<Option<String>> {
         let mut looked_at = BTreeSet::new();
         for source in cpus.iter().filter_map(|cpu| sources.get(&cpu)) {
-            let pmu = source.words.pmu.name.as_str();
+            let pmu = source.words.pmu_name();
             if !looked_at.insert(pmu) {
                 continue;
             }
@@ -390,7 +390,7 @@ pub(super) struct WitnessCpus {
 impl<'a> WitnessReaders<'a> {
     /// Adds a CPU. `true` if it is the first of the event.
     pub(super) fn add_reader(&mut self, source: WitnessEvent<'a>, cpu: u32) -> bool {
-        let key = (source.words.pmu.name.as_str(), source.event.name);
+        let key = (source.words.pmu_name(), source.event.name);
         let (_, cpus) = self.0.entry(key).or_insert((source.witness, Vec::new()));
         cpus.push(cpu);
         cpus.len() == 1
@@ -464,7 +464,7 @@ fn missing_reason(resolver: &Resolver<'_>, uncovered: &CpuList) -> String {
     events.dedup();
     format!(
         "{} on CPU {uncovered} has none of its events{}",
-        list_names(pmus.iter().map(|words| words.pmu.name.as_str())),
+        list_names(pmus.iter().map(PmuWords::pmu_name)),
         if events.is_empty() { String::new() } else { format!(", {}", list_names(events)) }
     )
 }

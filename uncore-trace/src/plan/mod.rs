@@ -35,7 +35,6 @@ mod window_length;
 
 use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
-use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -45,6 +44,7 @@ use self::device::Narrowing;
 pub use self::functions_behind::CountedFunction;
 pub use self::io::{IoDirection, IoScope};
 use self::pmus::PmuIndex;
+use self::render::format_duration;
 use self::resolve::{ResolvedEvent, Resolver, error_in_text};
 pub use self::role::CounterRole;
 pub use self::window_length::SHORTEST_WINDOW_NS;
@@ -299,7 +299,7 @@ fn requested_groups(request: &PlanRequest, narrowing: &Narrowing<'_>) -> Vec<Str
 /// A brace group is counted together, so it cannot be split by port.
 fn check_unsplit(text: &str, events: &[ResolvedEvent<'_>]) -> Result<()> {
     let mut pmus = HashSet::new();
-    let repeated = events.iter().find(|event| !pmus.insert(event.words.pmu.name.as_str()));
+    let repeated = events.iter().find(|event| !pmus.insert(event.words.pmu_name()));
     ensure!(
         repeated.is_none(),
         "{}: a group cannot be split by root port or device: leave out the braces, or name the \
@@ -315,23 +315,22 @@ fn check_unsplit(text: &str, events: &[ResolvedEvent<'_>]) -> Result<()> {
 ///
 /// One of them is out of range, or the window is not a whole number of ticks.
 pub fn check_times(tick_ns: u64, window_ns: u64) -> Result<()> {
-    let show = |ns| humantime::format_duration(Duration::from_nanos(ns));
     let ranges = [("an interval", window_ns, MAX_WINDOW_NS), ("a tick", tick_ns, MAX_TICK_NS)];
     for (name, ns, max_ns) in ranges {
         ensure!(
             (MIN_TICK_NS..=max_ns).contains(&ns),
             "{name} of {} is out of range: choose {} to {}",
-            show(ns),
-            show(MIN_TICK_NS),
-            show(max_ns)
+            format_duration(ns),
+            format_duration(MIN_TICK_NS),
+            format_duration(max_ns)
         );
     }
     ensure!(
         window_ns.is_multiple_of(tick_ns),
         "an interval of {} is not a whole number of ticks of {}: choose a multiple of the tick, or \
          record with another --tick",
-        show(window_ns),
-        show(tick_ns)
+        format_duration(window_ns),
+        format_duration(tick_ns)
     );
     Ok(())
 }

@@ -36,7 +36,7 @@ pub(super) fn collect_notes(
 fn multiplexing_notes(events: &[ResolvedEvent<'_>]) -> Result<Vec<String>> {
     let mut shared: Vec<(Overcommitted, Vec<&str>)> = Vec::new();
     for (words, counters) in by_pmu(events) {
-        let pmu = words.pmu.name.as_str();
+        let pmu = words.pmu_name();
         for limit in find_overcommitted(words, &counters) {
             ensure!(!limit.hard, "{}", limit.refusal_text(pmu));
             match shared.iter_mut().find(|(known, _)| *known == limit) {
@@ -55,7 +55,7 @@ pub(super) fn by_pmu<'e, 'a>(
     let mut pmus: Vec<(PmuWords<'a>, Vec<&EncodedEvent>)> = Vec::new();
     let mut index_by_pmu: HashMap<&str, usize> = HashMap::new();
     for event in events {
-        let index = *index_by_pmu.entry(event.words.pmu.name.as_str()).or_insert(pmus.len());
+        let index = *index_by_pmu.entry(event.words.pmu_name()).or_insert(pmus.len());
         if index == pmus.len() {
             pmus.push((event.words, Vec::new()));
         }

@@ -125,6 +125,7 @@ fn or_dash(text: &str) -> String {
     if text.is_empty() { "-".to_owned() } else { printable(text).into_owned() }
 }
 
-fn format_duration(ns: u64) -> String {
+/// `10ms`.
+pub(super) fn format_duration(ns: u64) -> String {
     humantime::format_duration(std::time::Duration::from_nanos(ns)).to_string()
 }

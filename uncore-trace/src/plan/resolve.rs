@@ -92,7 +92,7 @@ impl<'a> Resolver<'a> {
             if request.per_port { "--per port" } else { "--device" },
             list_names(self.pmu_words().filter_map(|words| {
                 words.family?.ports.as_ref()?;
-                Some(words.pmu.name.as_str())
+                Some(words.pmu_name())
             }))
         );
         let mut notes = std::mem::take(&mut self.notes);

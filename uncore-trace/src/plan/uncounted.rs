@@ -83,15 +83,13 @@ impl<'a> Resolver<'a> {
         pmus: &[PmuWords<'a>],
         resolved: &[ResolvedEvent<'a>],
     ) -> Option<String> {
-        let counted: BTreeSet<&str> =
-            resolved.iter().map(|event| event.words.pmu.name.as_str()).collect();
+        let counted: BTreeSet<&str> = resolved.iter().map(|event| event.words.pmu_name()).collect();
         let kinds: BTreeSet<&str> = counted.iter().map(|pmu| name::stem(pmu)).collect();
         let is_left_out = |words: &&PmuWords<'_>| {
-            let pmu = words.pmu.name.as_str();
+            let pmu = words.pmu_name();
             !counted.contains(pmu) && kinds.contains(name::stem(pmu))
         };
-        let left_out: Vec<&str> =
-            pmus.iter().filter(is_left_out).map(|words| words.pmu.name.as_str()).collect();
+        let left_out: Vec<&str> = pmus.iter().filter(is_left_out).map(PmuWords::pmu_name).collect();
         (!left_out.is_empty()).then(|| {
             format!(
                 "{group} does not count {}: unlike others of the same kind, this kernel names no \

@@ -1,8 +1,7 @@
 //! The length of windows where `-I` does not set it: the shortest in which the limit of rows leaves
 //! some rows for each count.
 
-use std::time::Duration;
-
+use super::render::format_duration;
 use super::{Counter, Plan};
 use crate::schema::row_limit::RowLimit;
 
@@ -37,7 +36,7 @@ impl Plan {
         Some(format!(
             "note: windows are {} long, so that {} counters have at most {limit} rows a second; -I \
              sets the length, --rows the limit",
-            self.window_length(),
+            format_duration(self.window_ns),
             self.divided_counters().count()
         ))
     }
@@ -49,7 +48,7 @@ impl Plan {
             format!(
                 "note: --rows leaves {max_rows} rows of a window of {} for {} counters, so small \
                  owners share rows; a longer -I or --rows all keeps more",
-                self.window_length(),
+                format_duration(self.window_ns),
                 self.divided_counters().count()
             )
         })
@@ -64,10 +63,6 @@ impl Plan {
         self.divided_counters()
             .map(|counter| if counter.per_cpu { ROWS_PER_CPU_COUNTER } else { ROWS_PER_COUNTER })
             .sum()
-    }
-
-    fn window_length(&self) -> humantime::FormattedDuration {
-        humantime::format_duration(Duration::from_nanos(self.window_ns))
     }
 }
 

@@ -5,7 +5,7 @@
 //! breaks, as when the kubelet is started again, a loss says so, and nothing more is asked.
 
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,7 +20,6 @@ use super::state::RecorderState;
 use crate::assemble::AssignmentReading;
 use crate::clock::mono_ns;
 use crate::confine::{self, ThreadNeeds};
-use crate::discover::Machine;
 use crate::identity::assignments::{cdi_trees, list_assignments};
 use crate::identity::kubelet::{Kubelet, connect_kubelet, socket};
 use crate::open::Session;
@@ -35,77 +34,47 @@ pub(super) async fn prepare_source<'a>(preparation: &Preparation<'_, 'a>) -> Opt
     if !preparation.wants_holders {
         return None;
     }
-    let setup = PodSetup::connect_kubelet(preparation.machine).await?;
-    Some(SideSetup::new(|_begun| Some(Box::new(setup.start_thread()))))
+    let root = preparation.machine.root.clone();
+    // None if there is no kubelet, or this user may not ask it.
+    let connected = connect_kubelet(&socket(&root)).await.transpose()?;
+    Some(SideSetup::new(|_begun| Some(Box::new(PodThread::start_thread(connected, root)))))
 }
 
-/// A kubelet that is not asked yet.
-#[derive(Debug)]
-struct PodSetup {
-    connected: Result<UnixStream>,
-    root: PathBuf,
-}
-
-impl PodSetup {
-    /// Connects to the kubelet; `None` if there is none, or this user may not ask it.
-    async fn connect_kubelet(machine: &Machine) -> Option<Self> {
-        let connected = connect_kubelet(&socket(&machine.root)).await.transpose()?;
-        Some(Self { connected, root: machine.root.clone() })
-    }
-
-    /// Starts the thread that asks the kubelet.
-    fn start_thread(self) -> PodThread {
-        let (sender, answers) = channel();
-        let (stop, stopped) = oneshot::channel();
-        let failed = sender.clone();
-        let thread = std::thread::Builder::new().name("pods".to_owned()).spawn(move || {
-            if let Err(error) = self.ask_repeatedly(&sender, stopped) {
-                send_failure(&sender, &error);
-            }
-        });
-        let thread = thread.context("cannot start a thread");
-        let thread = thread.inspect_err(|error| send_failure(&failed, error)).ok();
-        PodThread { answers, stop: Some(stop), thread, last_answer: None }
-    }
-
-    fn ask_repeatedly(
-        self,
-        sender: &Sender<AssignmentReading>,
-        mut stopped: oneshot::Receiver<()>,
-    ) -> Result<()> {
-        let Self { connected, root } = self;
-        let stream = connected?;
-        let reads = ["proc", "sys"].map(|tree| root.join(tree)).into_iter();
-        let reads = reads.chain(cdi_trees(&root)).collect();
-        confine::restrict_thread(&ThreadNeeds { reads, ..ThreadNeeds::default() });
-        let runtime = event_loop()?;
-        runtime.block_on(async {
-            let asking = async {
-                let kubelet = Kubelet::new(stream).await?;
-                let mut has_failed = false;
-                loop {
-                    let asked_ns = mono_ns() as u64;
-                    let listed = kubelet.fetch_assignments().await;
-                    let list = listed.and_then(|listed| list_assignments(&listed, &root));
-                    // Of failures in a row one is said. A kubelet that is busy answers later.
-                    let is_news = list.is_ok() || !has_failed;
-                    has_failed = list.is_err();
-                    let list = list.map_err(|error| not_asked(&error));
-                    // The recorder has ended if it takes no answer.
-                    if is_news
-                        && sender.send(AssignmentReading { time_ns: asked_ns, list }).is_err()
-                    {
-                        return Ok(());
-                    }
-                    sleep(PAUSE).await;
+/// Asks the kubelet until `stopped` ends.
+fn ask_repeatedly(
+    stream: UnixStream,
+    root: &Path,
+    sender: &Sender<AssignmentReading>,
+    mut stopped: oneshot::Receiver<()>,
+) -> Result<()> {
+    let reads = ["proc", "sys"].map(|tree| root.join(tree)).into_iter();
+    let reads = reads.chain(cdi_trees(root)).collect();
+    confine::restrict_thread(&ThreadNeeds { reads, ..ThreadNeeds::default() });
+    let runtime = event_loop()?;
+    runtime.block_on(async {
+        let asking = async {
+            let kubelet = Kubelet::new(stream).await?;
+            let mut has_failed = false;
+            loop {
+                let asked_ns = mono_ns() as u64;
+                let listed = kubelet.fetch_assignments().await;
+                let list = listed.and_then(|listed| list_assignments(&listed, root));
+                // Of failures in a row one is said. A kubelet that is busy answers later.
+                let is_news = list.is_ok() || !has_failed;
+                has_failed = list.is_err();
+                let list = list.map_err(|error| not_asked(&error));
+                // The recorder has ended if it takes no answer.
+                if is_news && sender.send(AssignmentReading { time_ns: asked_ns, list }).is_err() {
+                    return Ok(());
                 }
-            };
-            tokio::select! {
-                ended = asking => ended,
-                _ = &mut stopped => Ok(()),
+                sleep(PAUSE).await;
             }
-        })
-    }
+        };
+        tokio::select! {
+            ended = asking => ended,
+            _ = &mut stopped => Ok(()),
+        }
+    })
 }
 
 /// Sends the reason why the kubelet is asked no more.
@@ -129,6 +98,21 @@ struct PodThread {
 }
 
 impl PodThread {
+    /// Starts the thread that asks the kubelet.
+    fn start_thread(connected: Result<UnixStream>, root: PathBuf) -> Self {
+        let (sender, answers) = channel();
+        let (stop, stopped) = oneshot::channel();
+        let failed = sender.clone();
+        let thread = std::thread::Builder::new().name("pods".to_owned()).spawn(move || {
+            let asked =
+                connected.and_then(|stream| ask_repeatedly(stream, &root, &sender, stopped));
+            asked.unwrap_or_else(|error| send_failure(&sender, &error));
+        });
+        let thread = thread.context("cannot start a thread");
+        let thread = thread.inspect_err(|error| send_failure(&failed, error)).ok();
+        Self { answers, stop: Some(stop), thread, last_answer: None }
+    }
+
     /// Asks no more, and waits until the thread has ended.
     fn stop_thread(&mut self) {
         drop(self.stop.take());

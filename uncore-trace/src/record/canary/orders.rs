@@ -18,7 +18,8 @@ pub(super) struct Orders {
     pub cpus: Vec<u32>,
     pub memory: Option<MemoryOrders>,
     pub disk: Option<DiskOrders>,
-    pub network: Option<NetworkOrders>,
+    /// Highest rate of packets over the loopback interface during a burst, bytes/s.
+    pub network: Option<f64>,
     /// The kinds without orders.
     pub skipped: Vec<Skipped>,
 }
@@ -46,13 +47,6 @@ pub(super) struct CanaryNode {
 pub(super) struct DiskOrders {
     /// The directory of the file.
     pub directory: PathBuf,
-    /// Highest rate during a burst.
-    pub bytes_per_s: f64,
-}
-
-/// Packets over the loopback interface.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct NetworkOrders {
     /// Highest rate during a burst.
     pub bytes_per_s: f64,
 }

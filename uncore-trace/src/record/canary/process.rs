@@ -103,7 +103,7 @@ impl Movers {
         skipped: &mut Vec<Skipped>,
     ) -> Self {
         let disk = orders.disk.map(|disk_orders| DiskReader::new(&disk_orders, random));
-        let network = orders.network.map(|orders| LoopbackSender::new(orders.bytes_per_s));
+        let network = orders.network.map(LoopbackSender::new);
         let memory = orders.memory.map(|orders| MemoryReader::new(orders, free_memory));
         let disk = or_skip(CanaryKind::Disk, disk, skipped);
         let network = or_skip(CanaryKind::Network, network, skipped);

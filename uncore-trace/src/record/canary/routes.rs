@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::fs::{major, minor};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::orders::{CanaryNode, DiskOrders, MemoryOrders, NetworkOrders, Orders};
+use super::orders::{CanaryNode, DiskOrders, MemoryOrders, Orders};
 use crate::bounds;
 use crate::discover::Machine;
 use crate::plan::{Counter, IoDirection as Io, Plan};
@@ -103,8 +103,7 @@ impl Routes {
         let disk =
             disk.unwrap_or_else(no_directory).map_err(|why| or_skip(CanaryKind::Disk, why)).ok();
         let has_loopback = !routes.links_of_device(&[LOOPBACK.to_owned()]).is_empty();
-        let network =
-            has_loopback.then_some(NetworkOrders { bytes_per_s: PART_OF_PEAK * LEAST_NETWORK });
+        let network = has_loopback.then_some(PART_OF_PEAK * LEAST_NETWORK);
         if network.is_none() {
             or_skip(CanaryKind::Network, "no counter of this recording counts it".to_owned());
         }

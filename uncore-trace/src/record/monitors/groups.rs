@@ -239,7 +239,9 @@ impl OwnGroups {
                 Ok(()) => {}
                 // By a process with the same id in another namespace.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                Err(error) if is_errno(&error, Errno::NOSPC) => return Err(GroupRefusal::Full),
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::NOSPC) => {
+                    return Err(GroupRefusal::Full);
+                }
                 Err(error) => return Err(GroupRefusal::Failed(error)),
             }
             let group = ResctrlGroup::read(path.to_string_lossy().into_owned(), &full, false);
@@ -357,7 +359,7 @@ impl OwnGroup {
             for thread in outside {
                 match tree.move_thread(thread, self.group.group_dir()) {
                     Ok(()) => {}
-                    Err(error) if is_errno(&error, Errno::SRCH) => {}
+                    Err(error) if Errno::from_io_error(&error) == Some(Errno::SRCH) => {}
                     Err(error) => return Err(GroupRefusal::Failed(error)),
                 }
             }
@@ -410,10 +412,6 @@ impl<'a> ThreadGroups<'a> {
 /// Whether a cgroup is `above`, or below it.
 pub(super) fn is_in(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('/'))
-}
-
-fn is_errno(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno.raw_os_error())
 }
 
 #[cfg(test)]
