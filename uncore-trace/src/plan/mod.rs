@@ -31,6 +31,7 @@ mod role;
 mod shared_terms;
 pub mod traffic;
 pub mod uncounted;
+mod weights;
 mod window_length;
 
 use std::collections::{BTreeSet, HashSet};

@@ -7,9 +7,9 @@
 use anyhow::{Result, bail, ensure};
 
 use super::assembly::Assembly;
-use super::misses::{CpusCounter, WitnessCpus, WitnessEvent, WitnessReaders, name_counters};
 use super::pmu_cpus::{ReaderSpot, Sight, reader_spots};
 use super::resolve::Resolver;
+use super::weights::{CpusCounter, WitnessCpus, WitnessEvent, WitnessReaders, name_counters};
 use super::{Counter, Plan};
 use crate::catalog::family::PmuKind;
 use crate::catalog::pmu_words::PmuWords;

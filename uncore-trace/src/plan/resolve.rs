@@ -254,7 +254,7 @@ fn gauge_error(terms: &[Term], event: &str) -> ColumnError {
 }
 
 /// The group under which an event that was given by name is recorded; `other` for an unknown PMU.
-fn group_name(words: PmuWords<'_>, event: &str) -> &'static str {
+pub(super) fn group_name(words: PmuWords<'_>, event: &str) -> &'static str {
     words.family.map_or("other", |family| family.event_group(event).name())
 }
 
