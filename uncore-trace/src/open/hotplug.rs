@@ -344,8 +344,8 @@ impl Session {
         Ok(settled)
     }
 
-    /// Gives the counters with readers slots from `first_slot` on, and finds the other CPUs that can
-    /// read them.
+    /// Gives the counters with readers slots from `first_slot` on, and finds the other CPUs that
+    /// can read them.
     pub(super) fn fill_slots(&mut self, first_slot: u32) -> Result<()> {
         self.layouts = open_counter::lay_out(&mut self.opened, first_slot);
         for counter in self.opened.iter().filter(|counter| counter.reader.is_some()) {

@@ -78,8 +78,8 @@ const OPTIONAL: [MemberGlobal; 6] = [
 #[derive(Debug, Default)]
 pub(super) struct IoSettings {
     settings: Vec<GlobalValue>,
-    /// The programs that this kernel can load, to attach in this order. They have the names of their
-    /// tracepoints.
+    /// The programs that this kernel can load, to attach in this order. They have the names of
+    /// their tracepoints.
     pub(super) programs: Vec<&'static str>,
     /// What cannot be seen and why, one line each.
     pub(super) unseen: Vec<String>,

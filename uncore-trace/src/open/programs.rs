@@ -71,8 +71,9 @@ pub(super) struct OptionalPrograms<'a> {
 }
 
 /// Loads the object and sets its globals, for `cpus` possible CPUs. The programs read their
-/// counters from `counters`; `at_switch` says which of them are read at every switch, and `optional`
-/// whether I/O is recorded, and who holds which device. No program is loaded or attached yet. `log` is the level of the verifier's log for programs that it refuses.
+/// counters from `counters`; `at_switch` says which of them are read at every switch, and
+/// `optional` whether I/O is recorded, and who holds which device. No program is loaded or attached
+/// yet. `log` is the level of the verifier's log for programs that it refuses.
 pub(super) fn load_object(
     options: &SessionOptions,
     cpus: u32,

@@ -184,8 +184,8 @@ impl<'a> Assembly<'a> {
         Ok(placed)
     }
 
-    /// Adds a warning of each PMU that cannot be read. The first of them is an error if nothing else
-    /// is counted.
+    /// Adds a warning of each PMU that cannot be read. The first of them is an error if nothing
+    /// else is counted.
     pub(super) fn warn_of_unreadable(
         &mut self,
         mut unreadable: Vec<anyhow::Error>,

@@ -57,11 +57,8 @@ pub(super) fn unused_cause_warning(
     events: &[ResolvedEvent<'_>],
     request: &PlanRequest,
 ) -> Result<Option<String>> {
-    let Some(declared) =
-        request.declared_cause.filter(|_| events_of_unknown_cause(events).is_empty())
-    else {
-        return Ok(None);
-    };
+    let declared = request.declared_cause.filter(|_| events_of_unknown_cause(events).is_empty());
+    let Some(declared) = declared else { return Ok(None) };
     let why = format!(
         "--cause {} is for counters of unknown cause, and the causes of all selected counters are \
          known",

@@ -1,9 +1,8 @@
 //! `--device` and `--per port`: finds the PMU and the filter that count a device or a root port.
 //! Disks and interfaces are PMUs of their own too.
 //!
-//! Sysfs says where a device is attached; [`PortPmu::rule`] of the PMU's family says what that means
-//! for the PMU. A device that no PMU can single out is an error: its traffic is never replaced by
-//! the total.
+//! Sysfs says where a device is attached; [`PortPmu::rule`] says what that means for the PMU. A
+//! device that no PMU can single out is an error: its traffic is never replaced by the total.
 
 use std::collections::BTreeSet;
 

@@ -92,20 +92,20 @@ impl<'a> Resolver<'a> {
     /// Why the groups of `-p` cannot be counted, in one line.
     fn refusal_text(&self, missing: &[MissingGroup], is_all: bool) -> String {
         let offer = if is_all { "" } else { "; add --allow-missing to count the others" };
-        let mut sentences = Vec::new();
-        let (explained, unexplained): (Vec<_>, Vec<_>) =
-            missing.iter().partition(|missing| missing.why.is_some());
-        for missing in explained {
-            let why = missing.why.as_deref().unwrap_or_default();
-            sentences
-                .push(format!("the group {} opens nothing on this machine: {why}", missing.group));
+        let (mut sentences, mut unexplained) = (Vec::new(), Vec::new());
+        for MissingGroup { group, why } in missing {
+            match why {
+                Some(why) => sentences
+                    .push(format!("the group {group} opens nothing on this machine: {why}")),
+                None => unexplained.push(group.name()),
+            }
         }
         if !unexplained.is_empty() {
             let plural = if unexplained.len() > 1 { "s" } else { "" };
             sentences.push(format!(
                 "no PMU of this machine is in the group{plural} {}; the groups here are {}; \
                  uncore-trace doctor says whether a driver is missing",
-                list_names(unexplained.iter().map(|missing| missing.group.name())),
+                list_names(unexplained),
                 list_names(self.groups_here())
             ));
         }

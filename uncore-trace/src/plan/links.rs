@@ -94,7 +94,7 @@ impl LinkBuilder {
             peaks.extend(calibrated_peaks(machine, &key));
         }
         let link = Link {
-            name: link_name(rule, &key, spot.socket, devices.as_deref()),
+            name: link_name(&key, devices.as_deref()),
             kind: rule.name.clone(),
             subsystem: event.group.to_owned(),
             socket: spot.socket,
@@ -186,17 +186,13 @@ fn link_key(
 }
 
 /// The name of a link: its kind, then what is below it, or its socket.
-fn link_name(
-    rule: &link::LinkRule,
-    key: &LinkKey,
-    socket: Option<i16>,
-    devices: Option<&str>,
-) -> String {
-    match (devices, &key.root_ports, socket) {
-        (Some(devices), _, _) => format!("{} {devices}", rule.name),
-        (None, Some(root_ports), _) => format!("{} {}", rule.name, root_ports.pmu),
-        (None, None, Some(socket)) => format!("{} {socket}", rule.name),
-        (None, None, None) => rule.name.clone(),
+fn link_name(key: &LinkKey, devices: Option<&str>) -> String {
+    let link_kind = &key.link_kind;
+    match (devices, &key.root_ports, key.socket) {
+        (Some(devices), _, _) => format!("{link_kind} {devices}"),
+        (None, Some(root_ports), _) => format!("{link_kind} {}", root_ports.pmu),
+        (None, None, Some(socket)) => format!("{link_kind} {socket}"),
+        (None, None, None) => link_kind.clone(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! `--per device`: counters of single functions beside the counters of the whole.
 //!
-//! [`PortPmu::rule`] of a PMU's family says which term takes the id of a function, or else which one
-//! selects its root port. The counter of the whole stays: its parts count no more than it does, and
-//! the rest is of functions without a counter of their own.
+//! [`PortPmu::rule`] says which term takes the id of a function, or else which one selects its root
+//! port. The counter of the whole stays: its parts count no more than it does, and the rest is of
+//! functions without a counter of their own.
 //!
 //! Counters that one register of their PMU keeps from running together are in groups that the
 //! kernel runs one after the other. Such a group is `exclusive`: without that, the kernel would ask

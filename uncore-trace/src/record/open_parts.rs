@@ -90,11 +90,7 @@ impl OpenParts {
 
     /// The ledger for a loss at `time_ns`.
     pub(super) fn ledger_at(&mut self, time_ns: u64) -> &mut Ledger {
-        let open_part = match &mut self.next_part {
-            Some(next_part) if next_part.start_ns <= time_ns => next_part,
-            _ => &mut self.live,
-        };
-        &mut open_part.timeline.ledger
+        &mut self.part_with(time_ns).timeline.ledger
     }
 
     /// Number of rows of `fabric` so far.
@@ -111,8 +107,14 @@ impl OpenParts {
 
     /// The part for what ended at `end_ns`, `CLOCK_MONOTONIC`.
     pub(super) fn part_of_end(&mut self, end_ns: i64) -> &mut OpenPart {
-        let is_next = |next_part: &&mut OpenPart| (next_part.start_ns as i64) < end_ns;
-        self.next_part.as_mut().filter(is_next).unwrap_or(&mut self.live)
+        // A part does not have what ended when it began.
+        self.part_with((end_ns - 1) as u64)
+    }
+
+    /// The part that this time is in.
+    fn part_with(&mut self, time_ns: u64) -> &mut OpenPart {
+        let has_begun = |next_part: &&mut OpenPart| next_part.start_ns <= time_ns;
+        self.next_part.as_mut().filter(has_begun).unwrap_or(&mut self.live)
     }
 
     /// Starts the next part when the live one has reached its time or size, and ends the live one

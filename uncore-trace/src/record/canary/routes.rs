@@ -135,8 +135,8 @@ impl Routes {
         Self { lanes: find_lanes(plan), sockets, nodes, has_one_socket, disks: Vec::new() }
     }
 
-    /// The disk or interface that moved the bytes of a burst, `None` for memory, and the links whose
-    /// counters count them.
+    /// The disk or interface that moved the bytes of a burst, `None` for memory, and the links
+    /// whose counters count them.
     pub(super) fn route_burst(&self, burst: &Burst) -> (Option<String>, Vec<LinkDirection>) {
         match burst.kind {
             CanaryKind::Memory => (None, self.links_of_memory(burst.cpu, burst.node)),
