@@ -194,7 +194,9 @@ impl<'a> Assembly<'a> {
         if is_nothing_else && !unreadable.is_empty() {
             return Err(unreadable.swap_remove(0));
         }
-        unreadable.iter().for_each(|error| self.add_warning(format!("{error:#}")));
+        for error in unreadable {
+            self.add_warning(format!("{error:#}"));
+        }
         Ok(())
     }
 

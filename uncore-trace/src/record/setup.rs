@@ -87,7 +87,9 @@ pub async fn record(
     let start_tick = mono_ns() as u64 / plan.tick_ns + 1;
     let common = CommonState::new(options, machine, plan, &session, online);
     let mut live = draft.begin_part(&common, &session, start_tick)?;
-    setups.iter().for_each(|setup| (setup.seed_part)(&session, &mut live));
+    for setup in &setups {
+        (setup.seed_part)(&session, &mut live);
+    }
     let online = OnlineCpus::open(&machine.root)?;
     let at_switch = AtSwitch::from_plan(plan, options.witness_budget.is_some());
     let drain_period = options.drain_period(common.cpus.len(), at_switch);

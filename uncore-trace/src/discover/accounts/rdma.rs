@@ -53,7 +53,7 @@ impl ReadAccounts for Rdma {
                                     reading.add_bytes(*function, source, &name, *direction, bytes);
                                 }
                                 None => {
-                                    reading.note_unread(source, &format!("{name} is too large"))
+                                    reading.note_unread(source, &format!("{name} is too large"));
                                 }
                             }
                         }
