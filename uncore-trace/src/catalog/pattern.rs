@@ -12,7 +12,7 @@ pub fn matches_any_event(patterns: &[String], event: &str) -> bool {
     patterns.iter().any(|pattern| matches_event(pattern, event))
 }
 
-/// Whether a text matches any of these patterns, as [`matches`] says.
+/// Whether a text matches any of these patterns, as [`matches()`] says.
 pub fn matches_any(patterns: &[String], text: &str) -> bool {
     patterns.iter().any(|pattern| matches(pattern, text))
 }
