@@ -46,32 +46,14 @@ pub(super) struct IoUse {
     devices: HashMap<String, NamedDevice>,
     /// Names by network namespace and interface number.
     interfaces: HashMap<(u32, u32), String>,
-    /// By CPU: which of its combined records are known.
-    combined: HashMap<u32, CombinedRecords>,
+    /// By CPU: the combined records that were read from its state and not received since, oldest
+    /// first.
+    peeked: HashMap<u32, VecDeque<u64>>,
     /// Bytes that requests and packets moved, by the end of the tick in which they ended.
     completed_by_tick: BTreeMap<u64, Completed>,
     /// Reads from interfaces whose name is not known yet, with the ends of their ticks. The CPU
     /// that received the data may send its record later than the reader's CPU.
     unnamed: Vec<(IoTransfer, u64)>,
-}
-
-/// Which combined records of a CPU are known. They are numbered in the order in which it sends them.
-#[derive(Debug, Default)]
-struct CombinedRecords {
-    /// Those that were read from its state and not received since, oldest first.
-    peeked: VecDeque<u64>,
-    /// The newest that was received or read from its state.
-    newest_sequence: u64,
-    /// The end of its tick; that of a later one is not before it.
-    newest_tick_end_ns: u64,
-}
-
-impl CombinedRecords {
-    /// Notes a record. Of an earlier one this changes nothing.
-    fn note_newest(&mut self, sequence: u64, tick_end_ns: u64) {
-        self.newest_sequence = self.newest_sequence.max(sequence);
-        self.newest_tick_end_ns = self.newest_tick_end_ns.max(tick_end_ns);
-    }
 }
 
 /// What devices moved in a bin.
@@ -136,12 +118,10 @@ impl IoUse {
 
     /// Takes a record.
     pub(super) fn feed_record(&mut self, io: &IoRecord, names: &mut TaskNames) {
-        if let Some(sequence) = io.sequence {
-            let known = self.combined.entry(io.cpu).or_default();
-            known.note_newest(sequence, io.tick_end_ns);
+        if let Some((peeked, sequence)) = self.peeked.get_mut(&io.cpu).zip(io.sequence) {
             // Records of a CPU come in order.
-            while known.peeked.pop_front_if(|oldest| *oldest < sequence).is_some() {}
-            if known.peeked.pop_front_if(|oldest| *oldest == sequence).is_some() {
+            while peeked.pop_front_if(|oldest| *oldest < sequence).is_some() {}
+            if peeked.pop_front_if(|oldest| *oldest == sequence).is_some() {
                 return;
             }
         }
@@ -155,29 +135,17 @@ impl IoUse {
         }
     }
 
-    /// Whether a CPU with this unsent state has sent a record that was not received yet, and that
-    /// may have bytes of a tick that ends by `end_ns`.
-    pub(super) fn lacks_record(&self, unsent: &IoRecord, end_ns: u64) -> bool {
-        let known = self.combined.get(&unsent.cpu);
-        let (newest_sequence, newest_tick_end_ns) =
-            known.map_or((0, 0), |known| (known.newest_sequence, known.newest_tick_end_ns));
-        last_sent(unsent) > newest_sequence && newest_tick_end_ns <= end_ns
-    }
-
-    /// Adds the unsent state of a CPU, if it belongs to a tick that ends by `end_ns`. A record that
-    /// was sent before it and not received is not waited for any longer.
+    /// Adds the unsent state of a CPU, if it belongs to a tick that ends by `end_ns`.
     pub(super) fn add_peek(&mut self, unsent: &IoRecord, end_ns: u64, names: &mut TaskNames) {
-        let known = self.combined.entry(unsent.cpu).or_default();
-        known.note_newest(last_sent(unsent), 0);
         if unsent.tick_end_ns > end_ns || unsent.slots.is_empty() {
             return;
         }
         if let Some(sequence) = unsent.sequence {
-            known.note_newest(sequence, unsent.tick_end_ns);
-            if known.peeked.back().is_some_and(|newest| *newest >= sequence) {
+            let peeked = self.peeked.entry(unsent.cpu).or_default();
+            if peeked.back().is_some_and(|newest| *newest >= sequence) {
                 return;
             }
-            known.peeked.push_back(sequence);
+            peeked.push_back(sequence);
         }
         self.add_slots(unsent, names);
     }
@@ -294,12 +262,6 @@ impl IoUse {
     }
 }
 
-/// The number of the last record that a CPU with this unsent state has sent.
-fn last_sent(unsent: &IoRecord) -> u64 {
-    let sequence = unsent.sequence.unwrap_or_default();
-    if unsent.slots.is_empty() { sequence } else { sequence.saturating_sub(1) }
-}
-
 fn append_row(
     moved: &DeviceTransfer,
     end_ns: u64,
@@ -374,40 +336,6 @@ mod tests {
         }
         let ended: u64 = used.take_completed(3000).values().sum();
         assert_eq!(ended, 3 * 64);
-    }
-
-    #[test]
-    fn a_tick_lacks_the_record_that_was_sent_after_the_last_one_received() {
-        let root = tempfile::tempdir().unwrap();
-        let mut names =
-            TaskNames::new(root.path(), Cgroups::new(None, root.path(), Vec::new()), Vec::new());
-        let mut used = IoUse::new(root.path(), 1000, 0);
-        let record = |sequence, tick_end_ns, slots| IoRecord {
-            tick_end_ns,
-            sequence: Some(sequence),
-            slots,
-            ..IoRecord::default()
-        };
-        let slot = IoTransfer {
-            kind: IoKind::Read,
-            mover: Mover::Nobody,
-            device: "sda".to_owned(),
-            interface: (0, 0),
-            bytes: 64,
-            requests: 1,
-        };
-        used.feed_record(&record(1, 1000, vec![slot.clone()]), &mut names);
-        // The state has record 3, so 2 was sent; or it is empty, since 2 was sent.
-        for unsent in [record(3, 9000, vec![slot.clone()]), record(2, 2000, Vec::new())] {
-            assert!(used.lacks_record(&unsent, 2000));
-            assert!(!used.lacks_record(&unsent, 999), "2 has no bytes before those of 1");
-        }
-        assert!(!used.lacks_record(&record(2, 2000, vec![slot.clone()]), 2000), "2 was not sent");
-        used.feed_record(&record(2, 2000, vec![slot.clone()]), &mut names);
-        let later = record(4, 9000, vec![slot]);
-        assert!(used.lacks_record(&later, 2000));
-        used.add_peek(&later, 2000, &mut names);
-        assert!(!used.lacks_record(&later, 2000), "3 was lost");
     }
 
     #[test]

@@ -235,11 +235,7 @@ impl UsageStream {
             {
                 // The peek covers its own span only. A record of the time before it may be in
                 // the ring.
-                let unsent_io = io.as_mut().zip(running_task.peek.io.as_ref());
-                let record_missing = running_task.peek.run.begin_ns > track.accounted_ns
-                    || unsent_io
-                        .as_ref()
-                        .is_some_and(|(io, unsent)| io.lacks_record(unsent, end_ns));
+                let record_missing = running_task.peek.run.begin_ns > track.accounted_ns;
                 if !running_task.is_certain && !is_final
                     || record_missing && wait == Wait::ForRecords
                 {
@@ -249,7 +245,7 @@ impl UsageStream {
                     cpu,
                     track.add_peek(&running_task.peek, &running_task.task, end_ns, names),
                 );
-                if let Some((io, unsent)) = unsent_io {
+                if let Some((io, unsent)) = io.as_mut().zip(running_task.peek.io.as_ref()) {
                     io.add_peek(unsent, end_ns, names);
                 }
             }
