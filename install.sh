@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs uncore-trace from the archive of a release: programs, manual pages and completions. The archive must have
-# the digest that SHA256SUMS of the same release names. Either all files are installed, or nothing is changed.
+# the digest that SHA256SUMS of the same release names. Either all files are installed, or nothing is changed. A kill
+# may leave files that end with `.new.SUFFIX` or `.old.SUFFIX`, but no half of a file.
 #
-# Only the last line acts, so a copy of which the end is missing does nothing.
+# Only the last lines act, so a copy of which the end is missing does nothing.
 set -eu
 
 # The version and the repository of Cargo.toml.
@@ -68,11 +69,13 @@ parse_arguments() {
         esac
         shift
     done
+    case $prefix in
+    /*) ;;
+    *) prefix=$PWD/$prefix ;;
+    esac
     # Lists of files have one name in each line.
     case $prefix in
     *"$newline"*) fail "the directory of --prefix has a newline in its name" ;;
-    /*) ;;
-    *) prefix=$PWD/$prefix ;;
     esac
 }
 
@@ -86,7 +89,7 @@ check_machine() {
     aarch64 | arm64) machine=aarch64 ;;
     *) fail "there is no release for $machine, only for x86_64 and aarch64" ;;
     esac
-    for tool in awk gzip mktemp sha256sum tar; do
+    for tool in awk find gzip mktemp sha256sum sort tail tar; do
         command -v "$tool" >/dev/null || fail "$tool is not installed"
     done
 }
@@ -108,7 +111,8 @@ fetch_file() {
     case $source in
     *://*)
         if command -v curl >/dev/null; then
-            output=$(curl --fail --silent --show-error --location --output "$work/$1" "$source" 2>&1) ||
+            output=$(curl --fail --silent --show-error --location --connect-timeout 30 \
+                --output "$work/$1" "$source" 2>&1) ||
                 fail_because "cannot download $source" "$output"
         elif command -v wget >/dev/null; then
             output=$(wget -q -O "$work/$1" "$source" 2>&1) ||
@@ -177,23 +181,25 @@ copy_files() {
         mode=644
         case $file in bin/*) mode=755 ;; esac
         note_change copied "$target"
-        output=$(cp -- "$tree/$file" "$target.new.$$" 2>&1 && chmod "$mode" "$target.new.$$" 2>&1) ||
-            fail_because "cannot write $target" "$output"
+        # A link that somebody else put there is not followed.
+        output=$(rm -f -- "$target.new.$suffix" 2>&1 && cp -- "$tree/$file" "$target.new.$suffix" 2>&1 &&
+            chmod "$mode" "$target.new.$suffix" 2>&1) || fail_because "cannot write $target" "$output"
     done <"$work/files"
 }
 
-# Moves the copies to their places, and what was there aside.
+# Moves the copies to their places, and keeps what was there until all are.
 replace_files() {
     # Between the first and the last of them is no place to stop.
-    trap '' HUP INT TERM
+    trap '' HUP INT QUIT PIPE TERM
     while IFS= read -r target; do
         if [ -e "$target" ] || [ -L "$target" ]; then
-            note_change aside "$target"
-            output=$(mv -f -- "$target" "$target.old.$$" 2>&1) ||
+            output=$(rm -f -- "$target.old.$suffix" 2>&1 && cp -pP -- "$target" "$target.old.$suffix" 2>&1) ||
                 fail_because "cannot replace $target" "$output"
+            note_change replaced "$target"
+        else
+            note_change added "$target"
         fi
-        note_change placed "$target"
-        output=$(mv -f -- "$target.new.$$" "$target" 2>&1) ||
+        output=$(mv -f -- "$target.new.$suffix" "$target" 2>&1) ||
             fail_because "cannot replace $target" "$output"
     done <"$work/copied"
     is_installed=yes
@@ -202,22 +208,18 @@ replace_files() {
 # Undoes what was not finished, and removes the downloads.
 clean_up() {
     [ -n "$work" ] || return 0
-    trap '' HUP INT TERM
+    trap '' HUP INT QUIT PIPE TERM
     set +e
     if [ -z "$is_installed" ]; then
-        while IFS= read -r target; do rm -f -- "$target"; done <"$work/placed"
-        while IFS= read -r target; do
-            if [ -e "$target.old.$$" ] || [ -L "$target.old.$$" ]; then
-                mv -f -- "$target.old.$$" "$target"
-            fi
-        done <"$work/aside"
-        while IFS= read -r target; do rm -f -- "$target.new.$$"; done <"$work/copied"
+        while IFS= read -r target; do mv -f -- "$target.old.$suffix" "$target"; done <"$work/replaced"
+        while IFS= read -r target; do rm -f -- "$target"; done <"$work/added"
+    fi
+    while IFS= read -r target; do rm -f -- "$target.new.$suffix" "$target.old.$suffix"; done <"$work/copied"
+    if [ -z "$is_installed" ]; then
         # The reverse order has directories before those that contain them.
-        sort -r "$work/made" | while IFS= read -r directory; do
+        LC_ALL=C sort -r "$work/made" | while IFS= read -r directory; do
             rmdir -- "$directory" 2>/dev/null
         done
-    else
-        while IFS= read -r target; do rm -f -- "$target.old.$$"; done <"$work/aside"
     fi
     rm -rf -- "$work"
 }
@@ -228,9 +230,10 @@ main() {
     check_prefix
     umask 022
     trap clean_up EXIT
-    trap 'exit 2' HUP INT TERM
+    trap 'exit 2' HUP INT QUIT PIPE TERM
     work=$(mktemp -d 2>/dev/null) || fail "cannot create a temporary directory"
-    for list in made copied aside placed; do
+    suffix=${work##*.}
+    for list in made copied replaced added; do
         : >"$work/$list"
     done
     fetch_archive
@@ -241,4 +244,6 @@ main() {
     printf 'uncore-trace %s is installed: %s\n' "${installed%-"$machine".tar.gz}" "$prefix/bin/uncore-trace"
 }
 
-main "$@"
+{
+    main "$@"
+}

@@ -178,12 +178,16 @@ fn a_file_that_cannot_be_replaced_leaves_all_others_as_they_were() {
     fs::remove_dir_all(place.0.path("prefix")).unwrap();
     place.install("prefix").ok();
     fs::write(place.0.path("prefix/share/man/man1/uncore-trace.1"), "an old page").unwrap();
-    for moved in ["*/uncore-trace-upload", "*/uncore-trace-upload.new.*"] {
-        let refuses = format!("case $3 in {moved}) echo 'mv: no' >&2; exit 1 ;; esac");
-        place.stand_in("mv", &format!("#!/bin/sh\n{refuses}\nexec /bin/mv \"$@\"\n"));
-        let target = place.0.path("prefix/bin/uncore-trace-upload");
+    let target = place.0.path("prefix/bin/uncore-trace-upload");
+    for (program, source) in
+        [("cp", "*/uncore-trace-upload"), ("mv", "*/uncore-trace-upload.new.*")]
+    {
+        let refuses = format!("case $3 in {source}) echo no >&2; exit 1 ;; esac");
+        let text = format!("#!/bin/sh\n{refuses}\nexec /bin/{program} \"$@\"\n");
+        place.stand_in(program, &text);
         let line = place.refused("prefix");
-        assert_eq!(line, format!("cannot replace {}: mv: no", target.display()));
+        assert_eq!(line, format!("cannot replace {}: no", target.display()));
+        fs::remove_file(place.0.path("programs").join(program)).unwrap();
     }
 }
 
