@@ -12,12 +12,6 @@ use uncore_trace_ebpf::build::object;
 use uncore_trace_ebpf::stamp;
 
 fn main() -> Result<()> {
-    // A quarter of the size of line tables that are not compressed, and the standard library reads
-    // them. The static programs are linked otherwise, and have their line tables in another file.
-    let has_value = |variable, value| env::var_os(variable).is_some_and(|found| found == value);
-    if has_value("CARGO_CFG_TARGET_ENV", "gnu") && has_value("PROFILE", "release") {
-        println!("cargo::rustc-link-arg-bins=-Wl,--compress-debug-sections=zlib");
-    }
     for path in stamp::input_paths()? {
         println!("cargo::rerun-if-changed={}", path.display());
     }

@@ -26,28 +26,25 @@ pub fn stamp_path() -> PathBuf {
     object_path().with_file_name("uncore-trace.stamp")
 }
 
-/// Whether this is a published package and not the repository. A package has no workspace, and cargo
+/// Whether this is a published package and not the repository: there is no workspace around it. Cargo
 /// has written its manifest anew, so its sources are not those of the stamp.
 ///
 /// # Errors
 ///
-/// The manifest cannot be read.
+/// The manifest of the workspace cannot be read.
 pub fn is_package() -> Result<bool> {
-    let manifest = read_text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))?;
-    // Published manifests inherit nothing. A file of cargo's own, such as `Cargo.toml.orig`, says
-    // less: `cargo vendor` leaves it out.
-    Ok(!manifest.contains(".workspace = true"))
+    let manifest = workspace_root().join("Cargo.toml");
+    Ok(!manifest.exists() || !read_text(&manifest)?.contains("[workspace]"))
 }
 
-/// All files that decide which object is embedded. In a package that is the object alone.
+/// All files that decide which object is embedded. In a package these are the object and its stamp.
 ///
 /// # Errors
 ///
-/// The manifest cannot be read.
+/// The manifest of the workspace cannot be read.
 pub fn input_paths() -> Result<Vec<PathBuf>> {
-    let mut paths = vec![object_path()];
+    let mut paths = vec![object_path(), stamp_path()];
     if !is_package()? {
-        paths.push(stamp_path());
         paths.extend(source_paths());
         paths.extend(setting_paths());
     }
@@ -68,16 +65,13 @@ fn source_paths() -> Vec<PathBuf> {
     .to_vec()
 }
 
-/// Fails unless the committed object and its sources are those of its stamp. Cargo has verified the
-/// object of a package.
+/// Fails unless the committed object and, in the repository, its sources are those of its stamp.
 pub fn verify_sources() -> Result<()> {
-    if is_package()? {
-        return Ok(());
-    }
     let committed = fs::read_to_string(stamp_path())
         .with_context(|| format!("cannot read {}", stamp_path().display()))?;
     let mut lines = committed.lines();
-    if lines.next() != Some(&format!("sources {}", source_digest()?)) {
+    let stamped_sources = lines.next();
+    if !is_package()? && stamped_sources != Some(&format!("sources {}", source_digest()?)) {
         bail!("the committed BPF object is older than its sources: run `cargo xtask bpf`");
     }
     if lines.next() != Some(&format!("object {}", hex_digest(&read_file(&object_path())?))) {
