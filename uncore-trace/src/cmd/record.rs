@@ -15,9 +15,10 @@ use super::select::to_nanos;
 use super::trust::as_cgroup;
 use crate::choice::default_tick;
 use crate::cli::messages;
+use crate::confine::ThreadNeeds;
 use crate::discover::{CgroupMounts, Machine};
 use crate::plan::{Plan, SHORTEST_WINDOW_NS};
-use crate::record::{self, AtSwitch, RecordOptions, RecordingOutcome, Sampling};
+use crate::record::{self, AtSwitch, RecordOptions, RecorderControl, RecordingOutcome, Sampling};
 use crate::schema::row_limit::RowLimit;
 use crate::signals::{Signals, event_loop};
 use crate::tables::output_path;
@@ -208,6 +209,8 @@ fn recorder_options(
         keep: args.keep,
         cluster: args.cluster.clone().filter(|name| !name.is_empty()),
         no_cmdline: args.no_cmdline,
+        tick: Duration::from_nanos(plan.tick_ns),
+        interval,
         duration: args.duration,
         delay: args.delay,
         slices: args.slices,
@@ -231,9 +234,11 @@ fn recorder_options(
         buffer,
         listen: true,
         catalog,
+        tap: None,
+        control: RecorderControl::default(),
         quiet: args.quiet,
         command: args.command.clone(),
-        ..RecordOptions::for_view(machine, plan)
+        afterwards: ThreadNeeds::default(),
     })
 }
 
