@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, anyhow};
 use fastrand::Rng;
 use uncore_trace::assemble::{Sink, Timeline, TimelineSetup};
 use uncore_trace::attribute::{
-    self, Attributor, CoreSiblings, MIN_SHARE, Methods, RecordingFacts, order_counters,
+    self, AttributionSettings, Attributor, CoreSiblings, MIN_SHARE, RecordingFacts, order_counters,
 };
 use uncore_trace::choice::MethodChoice;
 use uncore_trace::clock::Snapshot;
@@ -436,12 +436,12 @@ fn record_machine(
     let attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &order_counters(&plan, |_| false),
-        methods: Methods {
+        settings: AttributionSettings {
             choice: method,
             lag_ns: LAG_NS,
             min_share: MIN_SHARE,
             row_limit,
-            ..Methods::default()
+            ..AttributionSettings::default()
         },
         start_tick: START,
         clock,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use uncore_trace::drain::Comm;
 use uncore_trace::entries::{
-    CounterReading, CounterValue, DeviceTransfer, LogConsumer as _, LogEntry, Owner, ReadingTrigger,
+    CounterReading, CounterValue, DeviceTransfer, EntryConsumer as _, LogEntry, Owner,
+    ReadingTrigger,
 };
 use uncore_trace::plan::IoDirection;
 use uncore_trace::schema::Builders;

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::RecordBatch;
 use uncore_trace::attribute::{
-    Attributor, CoreSiblings, Effort, MIN_SHARE, Methods, RecordingFacts, order_counters,
+    AttributionSettings, Attributor, CoreSiblings, Effort, MIN_SHARE, RecordingFacts,
+    order_counters,
 };
 use uncore_trace::catalog::exact::ExactBy;
 use uncore_trace::choice::MethodChoice;
@@ -38,7 +39,7 @@ pub(crate) fn attributor(plan: &Plan) -> Attributor {
     Attributor::new(&RecordingFacts {
         plan,
         counters: &order_counters(plan, |_| false),
-        methods: Methods {
+        settings: AttributionSettings {
             choice: MethodChoice::Auto,
             io: true,
             lag_ns: 5 * TICK_NS,

@@ -22,10 +22,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use uncore_trace::attribute::{Attributor, Effort, Methods, RecordingFacts, order_counters};
+use uncore_trace::attribute::{
+    AttributionSettings, Attributor, Effort, RecordingFacts, order_counters,
+};
 use uncore_trace::choice::MethodChoice;
 use uncore_trace::clock::Snapshot;
-use uncore_trace::entries::{LogConsumer as _, LogEntry};
+use uncore_trace::entries::{EntryConsumer as _, LogEntry};
 use uncore_trace::plan::{CounterRole, Plan};
 use uncore_trace::schema::cgroups::CgroupNames;
 use uncore_trace::schema::origin::RecordingOrigin;
@@ -211,7 +213,7 @@ fn score_method(
     let mut attributor = Attributor::new(&RecordingFacts {
         plan,
         counters: &order_counters(plan, |_| false),
-        methods: Methods {
+        settings: AttributionSettings {
             choice,
             io: false,
             lag_ns: LAG_NS,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use uncore_trace::attribute::Attributor;
-use uncore_trace::entries::{LogConsumer as _, Monitored};
+use uncore_trace::entries::{EntryConsumer as _, Monitored};
 
 use super::random::Random;
 use super::scores;

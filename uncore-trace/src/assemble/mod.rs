@@ -25,7 +25,7 @@ mod output;
 mod progress;
 mod raw;
 mod readers;
-mod reading_log;
+mod reading_output;
 mod readings;
 mod running_tasks;
 mod seen_threads;
@@ -63,7 +63,7 @@ use self::usage::CpuPeeks;
 use crate::count::Count;
 use crate::discover::accounts::HeldDevices;
 use crate::drain::{DrainedRecord, Peek};
-use crate::entries::{LogConsumer, LogEntry, Relief};
+use crate::entries::{EntryConsumer, LogEntry, Relief};
 use crate::identity::cgroups::Cgroups;
 use crate::identity::names::TaskNames;
 use crate::open::CpuSetChange;
@@ -81,7 +81,7 @@ pub struct Timeline {
     streams: Streams,
     names: TaskNames,
     unnamed: UnnamedCgroups,
-    consumer: Box<dyn LogConsumer>,
+    consumer: Box<dyn EntryConsumer>,
     raw: bool,
     /// The losses, as rows and as totals.
     pub ledger: Ledger,
@@ -90,7 +90,11 @@ pub struct Timeline {
 impl Timeline {
     /// An empty time line whose log goes to `consumer`. Bins are ticks if `consumer` or `sink`
     /// needs ticks, otherwise windows.
-    pub fn new(setup: &TimelineSetup<'_>, consumer: Box<dyn LogConsumer>, sink: &mut Sink) -> Self {
+    pub fn new(
+        setup: &TimelineSetup<'_>,
+        consumer: Box<dyn EntryConsumer>,
+        sink: &mut Sink,
+    ) -> Self {
         let (tick_ns, window_ns) = (setup.plan.tick_ns, setup.plan.window_ns);
         let start_ns = setup.start_tick * tick_ns;
         let raw = sink.wants_table(&runtime::TABLE);

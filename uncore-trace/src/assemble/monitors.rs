@@ -119,7 +119,7 @@ impl PendingMonitors {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::entries::{Accounted, Disorder, LogConsumer, MissingCount};
+    use crate::entries::{Accounted, Disorder, EntryConsumer, MissingCount};
     use crate::schema::Builders;
     use crate::schema::columns::{bits_column, i64_column};
 
@@ -128,7 +128,7 @@ pub(super) mod tests {
     #[derive(Debug, Default)]
     pub(in super::super) struct Kept(Vec<u64>, pub Vec<Accounted>, pub Option<Disorder>);
 
-    impl LogConsumer for Kept {
+    impl EntryConsumer for Kept {
         fn take_entry(&mut self, entry: LogEntry<'_>, _: &mut Builders) -> Result<(), Disorder> {
             match entry {
                 LogEntry::Monitored(monitored) => self.0.push(monitored.bytes),

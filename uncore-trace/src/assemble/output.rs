@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::reading_log::{ReadingColumns, ReadingLog};
+use super::reading_output::{ReadingColumns, ReadingOutput};
 use super::sink::Sink;
-use crate::entries::{CounterReading, LogConsumer, LogEntry, Owner, OwnerFields};
+use crate::entries::{CounterReading, EntryConsumer, LogEntry, Owner, OwnerFields};
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::readings;
 
@@ -12,7 +12,7 @@ use crate::schema::readings;
 #[derive(Debug)]
 pub(super) struct EntryOutput<'a> {
     /// Makes `fabric` from the entries.
-    pub consumer: &'a mut dyn LogConsumer,
+    pub consumer: &'a mut dyn EntryConsumer,
     /// The rows of the raw tables.
     pub sink: &'a mut Sink,
     /// Whether the raw tables are written.
@@ -39,7 +39,7 @@ impl EntryOutput<'_> {
     }
 }
 
-impl ReadingLog for EntryOutput<'_> {
+impl ReadingOutput for EntryOutput<'_> {
     fn open_tick(&self) -> u64 {
         self.consumer.open_tick()
     }

@@ -15,7 +15,7 @@ pub(super) use self::counter::SampleOwner;
 use self::counter::{CounterProgress, EntryLimits, ObservedCount, logged_value};
 use self::reader_cpu::{CounterSet, ReaderCpu, Slots};
 use super::loss::Ledger;
-use super::reading_log::{ReadingColumns, ReadingLog};
+use super::reading_output::{ReadingColumns, ReadingOutput};
 use super::span::TickTime;
 use crate::count::Count;
 use crate::drain::{self, SampleRecord};
@@ -105,7 +105,7 @@ impl Readers {
         &mut self,
         counts: &[(u32, Count)],
         now_ns: u64,
-        log: &mut impl ReadingLog,
+        log: &mut impl ReadingOutput,
     ) {
         let tick = self.stop_tick.unwrap_or(now_ns / self.tick_ns);
         let stop = TickTime { tick, time_ns: now_ns };
@@ -125,7 +125,7 @@ impl Readers {
         change: &CpuSetChange,
         now_ns: u64,
         ledger: &mut Ledger,
-        log: &mut impl ReadingLog,
+        log: &mut impl ReadingOutput,
     ) {
         let old_readers: HashMap<u32, u32> = self.placed_counters().collect();
         for stopped in &change.stopped {
@@ -154,7 +154,7 @@ impl Readers {
         reader: Option<u32>,
         now_ns: u64,
         ledger: &mut Ledger,
-        log: &mut impl ReadingLog,
+        log: &mut impl ReadingOutput,
     ) {
         let &Stopped { id, why, .. } = stopped;
         let Some(planned) = self.counter_progress(id).map(|counter| counter.cpu) else {
@@ -179,7 +179,7 @@ impl Readers {
         &Stopped { id, count, why }: &Stopped,
         cpu: u32,
         stop: TickTime,
-        log: &mut impl ReadingLog,
+        log: &mut impl ReadingOutput,
     ) {
         let (trigger, value) = (ReadingTrigger::Stop, Ok(logged_value(count)));
         let observed = ObservedCount { trigger, value, owner: None };
@@ -198,7 +198,7 @@ impl Readers {
         cpu: u32,
         now_ns: u64,
         ledger: &mut Ledger,
-        log: &mut impl ReadingLog,
+        log: &mut impl ReadingOutput,
     ) {
         let Some(counter) = self.counter_progress(id) else {
             return;
@@ -279,7 +279,7 @@ impl Readers {
         sample: &SampleRecord,
         sample_owner: SampleOwner,
         ledger: &mut Ledger,
-        log: &mut impl ReadingLog,
+        log: &mut impl ReadingOutput,
     ) {
         let tick = sample.begin_ns / self.tick_ns;
         let Some((slots, at_switch)) =
@@ -365,7 +365,7 @@ impl Readers {
         read_at: TickTime,
         observed: ObservedCount,
         row_trigger: &'static str,
-        log: &mut impl ReadingLog,
+        log: &mut impl ReadingOutput,
     ) {
         let limits = EntryLimits { open_tick: log.open_tick(), is_sample: false };
         let progress = self.counter_progress(counter);

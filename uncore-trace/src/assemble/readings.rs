@@ -5,7 +5,7 @@ use super::sink::Sink;
 use super::span::TickTime;
 use super::stream::{AppliedChange, ClosingBin, RawStream, StreamContext, StreamStart};
 use crate::drain::{DrainedRecord, SampleRecord};
-use crate::entries::{LogConsumer, Owner};
+use crate::entries::{EntryConsumer, Owner};
 use crate::identity::guests::Guests;
 use crate::plan::Counter;
 use crate::schema::loss::Cause;
@@ -44,7 +44,7 @@ impl RawStream for ReadingStream {
     }
 
     /// A window ends with the reading of its last tick.
-    fn is_complete(&self, closing: &ClosingBin, consumer: &dyn LogConsumer) -> bool {
+    fn is_complete(&self, closing: &ClosingBin, consumer: &dyn EntryConsumer) -> bool {
         let is_needed = closing.is_last || consumer.needs_readings(closing.tick);
         !is_needed || self.readers.have_read(closing.tick)
     }

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use super::io::BinTransfers;
 use super::loss::Ledger;
-use super::reading_log::{ReadingColumns, ReadingLog};
+use super::reading_output::{ReadingColumns, ReadingOutput};
 use super::sink::Sink;
 use super::stream::{ClosingBin, RawStream, SourceReading, StreamContext, StreamStart};
 use super::streams::Streams;
@@ -193,7 +193,7 @@ impl StatisticCounters {
 
     /// Logs the counts at the end of the tick that was closed last, at `end_ns`. Each counter that
     /// could not be read stops here.
-    fn log_counts(&mut self, end_ns: u64, ledger: &mut Ledger, log: &mut impl ReadingLog) {
+    fn log_counts(&mut self, end_ns: u64, ledger: &mut Ledger, log: &mut impl ReadingOutput) {
         let (tick, time) = (end_ns / self.tick_ns, end_ns);
         let (mut read, mut stopped) = (Vec::new(), Vec::new());
         for device_counter in &mut self.counters {

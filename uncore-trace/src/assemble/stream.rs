@@ -15,7 +15,7 @@ use super::streams::Streams;
 use super::unnamed_cgroups::UnnamedCgroups;
 use crate::clock::TimeSpan;
 use crate::drain::{DrainedRecord, Peek};
-use crate::entries::{LogConsumer, Owner};
+use crate::entries::{EntryConsumer, Owner};
 use crate::identity::names::TaskNames;
 use crate::open::CpuSetChange;
 
@@ -42,7 +42,7 @@ pub(super) trait RawStream: Sized {
     }
 
     /// Whether everything has arrived that the bin must not be closed without, unless it is late.
-    fn is_complete(&self, _closing: &ClosingBin, _consumer: &dyn LogConsumer) -> bool {
+    fn is_complete(&self, _closing: &ClosingBin, _consumer: &dyn EntryConsumer) -> bool {
         true
     }
 

@@ -16,7 +16,7 @@ use super::stream::{AppliedChange, ClosingBin, RawStream, StreamContext, StreamS
 use super::tasks::TaskStream;
 use super::usage::UsageStream;
 use crate::drain::DrainedRecord;
-use crate::entries::LogConsumer;
+use crate::entries::EntryConsumer;
 
 /// Defines the streams. A line adds one.
 macro_rules! streams {
@@ -65,7 +65,7 @@ macro_rules! streams {
             pub(super) fn are_complete(
                 &self,
                 closing: &ClosingBin,
-                consumer: &dyn LogConsumer,
+                consumer: &dyn EntryConsumer,
             ) -> bool {
                 $(self.$name.is_complete(closing, consumer))&&+
             }

@@ -17,14 +17,14 @@ use super::owner_names::OwnerNames;
 use super::row_queue::{RowQueue, RowSource};
 use super::schedule::{LEARN_INTERVAL_NS, LearnSchedule};
 use super::series::WindowClock;
-use super::span::ClosingWindow;
 use super::stage::{DivisionStage, StageSetup};
 use super::stages::create_stages;
 use super::switches::Switches;
 use super::usage::{self, CpuUsage};
 use super::waiting::WaitingWindows;
+use super::windows::ClosingWindow;
 use crate::entries::{
-    CounterReading, Disorder, LogConsumer, LogEntry, MissingCount, MovedSum, Owner, RAN_GUEST,
+    CounterReading, Disorder, EntryConsumer, LogEntry, MissingCount, MovedSum, Owner, RAN_GUEST,
     ROWS_AT_ONCE, Relief,
 };
 use crate::plan::Counter;
@@ -63,7 +63,7 @@ const NAMED_COUNTERS: usize = 4;
 const LONGER: u64 = 10;
 const LONGEST_NS: u64 = 1_000_000_000;
 
-impl LogConsumer for Attributor {
+impl EntryConsumer for Attributor {
     /// Takes an entry. At the end of a window, rows go to `tables`.
     fn take_entry(&mut self, entry: LogEntry<'_>, tables: &mut Builders) -> Result<(), Disorder> {
         // Rows are made before the entry is applied: they have the names that were known when their
@@ -79,7 +79,7 @@ impl LogConsumer for Attributor {
             LogEntry::Switches { cpu, switches: switches_by_owner } => {
                 self.switches.add_switches(cpu, switches_by_owner);
             }
-            LogEntry::Reading(reading) => self.apply_reading(reading)?,
+            LogEntry::Reading(reading) => self.queue_reading(reading)?,
             LogEntry::Moved(moved) => {
                 self.moved.add_moved(moved);
                 self.learning.take_transfer(moved);
@@ -186,13 +186,13 @@ impl LogConsumer for Attributor {
 impl Attributor {
     /// The state before the first entry.
     pub fn new(facts: &RecordingFacts<'_>) -> Self {
-        let &RecordingFacts { plan, counters, methods, start_tick, siblings, threads, .. } = facts;
+        let &RecordingFacts { plan, counters, settings, start_tick, siblings, threads, .. } = facts;
         let tick_ns = plan.tick_ns;
         let clock = WindowClock { tick_ns, window_ns: plan.window_ns, start_tick };
         let (sets, set_of) = usage::distinct_cpu_sets(plan);
         let track = |id: &u32| {
             let counter = plan.counters.get(*id as usize)?.clone();
-            Some(TrackedCounter::new(plan, counter, *set_of.get(*id as usize)?, clock, methods))
+            Some(TrackedCounter::new(plan, counter, *set_of.get(*id as usize)?, clock, settings))
         };
         let mut tracks: Vec<TrackedCounter> = counters.iter().filter_map(track).collect();
         let mut index_of = vec![None; plan.counters.len()];
@@ -201,12 +201,12 @@ impl Attributor {
                 *index = Some(position);
             }
         }
-        let has_learners = usage::sets_with_learners(sets.len(), &set_of, plan, methods);
+        let has_learners = usage::sets_with_learners(sets.len(), &set_of, plan, settings);
         let learning = LearningSetup {
             plan,
             sets: sets.clone(),
             has_learners: &has_learners,
-            schedule: LearnSchedule::new(start_tick, tick_ns, methods.lag_ns),
+            schedule: LearnSchedule::new(start_tick, tick_ns, settings.lag_ns),
             start_tick,
             threads,
         };
@@ -230,7 +230,7 @@ impl Attributor {
         }
     }
 
-    fn apply_reading(&mut self, reading: CounterReading) -> Result<(), Disorder> {
+    fn queue_reading(&mut self, reading: CounterReading) -> Result<(), Disorder> {
         let open_tick = self.open_tick();
         let index = self.index_of.get(reading.counter as usize).copied().flatten();
         let track = index.and_then(|index| self.tracks.get_mut(index));

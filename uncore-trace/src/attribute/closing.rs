@@ -6,18 +6,18 @@
 //! |---|---|
 //! | [`ClosingWindow`] | what the log says of a window that ends, for all counters |
 //! | [`SeriesCount`](super::series::SeriesCount) | one counter: the count that its readings give the window, or why they give none |
-//! | [`UndividedWindow`](super::span::UndividedWindow) | one counter: that count, with the use of its CPUs and devices; stages change it |
-//! | [`DivisionInput`](super::attribution::DivisionInput) | the same, scaled, as a method gets it |
-//! | [`DividedWindow`](super::span::DividedWindow) | one counter: the shares |
+//! | [`UndividedWindow`](super::windows::UndividedWindow) | one counter: that count, with the use of its CPUs and devices; stages change it |
+//! | [`DivisionInput`](super::division_method::DivisionInput) | the same, scaled, as a method gets it |
+//! | [`DividedWindow`](super::windows::DividedWindow) | one counter: the shares |
 //! | [`EndedWindow`] | all counters, each with its [`WindowState`]: undivided while it waits for later ticks, then divided |
 
 use super::counter::TrackedCounter;
 use super::learning::Learning;
 use super::owner_names::OwnerNames;
-use super::span::ClosingWindow;
 use super::stage::DivisionStage;
 use super::usage::OwnerTimes;
 use super::waiting::{EndedWindow, WindowState};
+use super::windows::ClosingWindow;
 use crate::entries::MissingCount;
 
 /// What closing a window needs and changes.

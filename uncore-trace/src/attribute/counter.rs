@@ -7,11 +7,11 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 
 use super::adjustment::AdjustedWindow;
-use super::attribution::{Attribution, DivisionInput};
+use super::attribution_settings::AttributionSettings;
+use super::division_method::{DivisionInput, DivisionMethod};
 use super::history::Histories;
 use super::learner::DividedCount;
 use super::method::Method;
-use super::methods::Methods;
 use super::misfit::Misfit;
 use super::owner_names::OwnerNames;
 use super::predictor::Predictor;
@@ -19,8 +19,8 @@ use super::schedule::LearnSchedule;
 use super::series::{ReadingSeries, SeriesCount, WindowClock};
 use super::share::Share;
 use super::sibling_cost::ContrastSums;
-use super::span::{ClosingWindow, DividedWindow, UndividedWindow};
 use super::waiting::WindowState;
+use super::windows::{ClosingWindow, DividedWindow, UndividedWindow};
 use crate::catalog::exact::ExactBy;
 use crate::count::Count;
 use crate::entries::{
@@ -56,7 +56,7 @@ pub(super) struct TrackedCounter {
     io: BTreeMap<Owner, u64>,
     /// The shares of its windows since they were last taken, if it is a port.
     port_shares: Vec<(u64, Vec<Share>)>,
-    method: Box<dyn Attribution>,
+    method: Box<dyn DivisionMethod>,
     schedule: LearnSchedule,
     /// The tick at which the window begins that is to be divided next, and the last tick of it that
     /// the method has divided.
@@ -78,14 +78,14 @@ impl TrackedCounter {
         counter: Counter,
         set: usize,
         clock: WindowClock,
-        methods: Methods,
+        settings: AttributionSettings,
     ) -> Self {
-        let counter = Counter { io: counter.io.clone().filter(|_| methods.io), ..counter };
-        let learns = methods.learns_from_ticks(plan, &counter);
+        let counter = Counter { io: counter.io.clone().filter(|_| settings.io), ..counter };
+        let learns = settings.learns_from_ticks(plan, &counter);
         Self {
             set,
-            planned_method: methods.method_for(plan, &counter),
-            method: methods.make_attribution(plan, &counter),
+            planned_method: settings.planned_method(plan, &counter),
+            method: settings.create_method(plan, &counter),
             learns,
             series: ReadingSeries::new(clock, learns),
             counter,
@@ -97,7 +97,7 @@ impl TrackedCounter {
             counts: HashMap::new(),
             io: BTreeMap::new(),
             port_shares: Vec::new(),
-            schedule: LearnSchedule::new(clock.start_tick, clock.tick_ns, methods.lag_ns),
+            schedule: LearnSchedule::new(clock.start_tick, clock.tick_ns, settings.lag_ns),
             next_begin_tick: clock.start_tick,
             divided_tick: clock.start_tick,
             has_restarted: false,
@@ -225,8 +225,8 @@ impl TrackedCounter {
     }
 
     /// Its count in a window, in its unit; `None` if it never ran.
-    pub(super) fn total_count(&self, span: &UndividedWindow) -> Option<f64> {
-        Some(span.delta.value as f64 * self.counter.scale * span.delta.scale_factor()?)
+    pub(super) fn total_count(&self, window: &UndividedWindow) -> Option<f64> {
+        Some(window.delta.value as f64 * self.counter.scale * window.delta.scale_factor()?)
     }
 
     /// Divides a window that ended with a reading in tick `end_tick`. Windows are divided in order.
@@ -234,11 +234,11 @@ impl TrackedCounter {
         &mut self,
         end_tick: u64,
         tick_ns: u64,
-        span: &UndividedWindow,
+        window: &UndividedWindow,
         histories: Option<&Histories>,
         names: &OwnerNames,
     ) -> DividedWindow {
-        let (begin_tick, delta) = (span.begin_tick, span.delta);
+        let (begin_tick, delta) = (window.begin_tick, window.delta);
         let running = delta.scale_factor().map_or(0.0, |_| delta.running_part());
         let factor = delta.scale_factor().map(|factor| self.counter.scale * factor);
         let total = factor.map(|factor| delta.value as f64 * factor);
@@ -256,9 +256,9 @@ impl TrackedCounter {
                 sees_one_cpu: self.counter.per_cpu,
                 len_ns: (end_tick - begin_tick) * tick_ns,
                 end_tick,
-                time: &span.time,
-                counts: &span.counts,
-                io: self.counter.io.is_some().then_some(&*span.io),
+                time: &window.time,
+                counts: &window.counts,
+                io: self.counter.io.is_some().then_some(&*window.io),
                 histories,
             }),
             _ => {
@@ -269,9 +269,9 @@ impl TrackedCounter {
         if self.counter.is_port() {
             self.port_shares.push((end_tick, shares.clone()));
         }
-        let window = AdjustedWindow { method, total: total.unwrap_or_default(), running, names };
-        for adjustment in &span.adjustments {
-            adjustment.adjust_shares(&window, &mut shares);
+        let adjusted = AdjustedWindow { method, total: total.unwrap_or_default(), running, names };
+        for adjustment in &window.adjustments {
+            adjustment.adjust_shares(&adjusted, &mut shares);
         }
         DividedWindow { begin_tick, end_tick, total, running, method, shares }
     }
@@ -313,7 +313,7 @@ impl TrackedCounter {
     }
 
     /// Gives the method the count of a tick.
-    pub(super) fn learn_tick(&mut self, tick: u64, histories: &Histories) {
+    pub(super) fn observe_tick(&mut self, tick: u64, histories: &Histories) {
         let count = self
             .take_tick_delta(tick)
             .map(|(delta, factor)| delta as f64 * self.counter.scale * factor);

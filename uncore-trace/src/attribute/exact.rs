@@ -12,7 +12,7 @@
 //!
 //! The part of the window in which the counter ran: 1 unless it was multiplexed.
 
-use super::attribution::{Attribution, DivisionInput};
+use super::division_method::{DivisionInput, DivisionMethod};
 use super::method::Method;
 use super::share::Share;
 use crate::entries::Owner;
@@ -21,7 +21,7 @@ use crate::entries::Owner;
 #[derive(Debug)]
 pub(super) struct ByReadings;
 
-impl Attribution for ByReadings {
+impl DivisionMethod for ByReadings {
     fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         (Method::Exact, shares_of_counts(window.counts, window.factor, window.running))
     }
@@ -31,7 +31,7 @@ impl Attribution for ByReadings {
 #[derive(Debug)]
 pub(super) struct ByTime;
 
-impl Attribution for ByTime {
+impl DivisionMethod for ByTime {
     fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         let counts = divide_by_time(window.raw_count(), window.time);
         (Method::Exact, shares_of_counts(&counts, window.factor, window.running))
@@ -42,7 +42,7 @@ impl Attribution for ByTime {
 #[derive(Debug)]
 pub(super) struct ByRequests;
 
-impl Attribution for ByRequests {
+impl DivisionMethod for ByRequests {
     fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         let moved = window.io.unwrap_or_default();
         let seen: f64 = moved.iter().map(|(_, bytes)| bytes).sum();

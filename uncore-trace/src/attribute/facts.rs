@@ -1,7 +1,7 @@
 //! What an attributor is told of a recording before its first entry.
 
+use super::attribution_settings::AttributionSettings;
 use super::core_siblings::CoreSiblings;
-use super::methods::Methods;
 use crate::clock::Snapshot;
 use crate::plan::Plan;
 use crate::schema::origin::RecordingOrigin;
@@ -14,7 +14,7 @@ pub struct RecordingFacts<'a> {
     /// The counters that have rows in `fabric`, in the order of [`order_counters`].
     pub counters: &'a [u32],
     /// The methods of attribution.
-    pub methods: Methods,
+    pub settings: AttributionSettings,
     /// The tick at which the recording begins.
     pub start_tick: u64,
     /// Converts times of `CLOCK_MONOTONIC` to wall-clock time.

@@ -28,7 +28,7 @@
 use foldhash::HashMap;
 
 use super::agreement::{ByteAgreement, probability_within};
-use super::attribution::{Attribution, DivisionInput};
+use super::division_method::{DivisionInput, DivisionMethod};
 use super::method::Method;
 use super::share::Share;
 use super::source::SourceMethod;
@@ -44,7 +44,7 @@ pub(super) struct IoMethod {
     previous_fractions: HashMap<Owner, f64>,
 }
 
-impl Attribution for IoMethod {
+impl DivisionMethod for IoMethod {
     fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         let Some(moved) = window.io else {
             return SourceMethod::from_cause(Some(Cause::Device)).divide_window(window);

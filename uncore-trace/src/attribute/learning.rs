@@ -26,9 +26,9 @@ use super::method::Method;
 use super::owner_names::OwnerNames;
 use super::ports::Ports;
 use super::schedule::LearnSchedule;
-use super::span::DividedWindow;
 use super::usage::{CpuSet, TickUse};
 use super::waiting::{WaitingWindows, WindowState};
+use super::windows::DividedWindow;
 use super::witnesses::Witnesses;
 use super::workers;
 use crate::entries::{DeviceTransfer, Owner};
@@ -49,8 +49,8 @@ pub(super) struct LearnMoment {
 /// What a counter does at a learning tick.
 #[derive(Clone, Copy, Debug)]
 struct JobPlan {
-    /// Whether it learns.
-    learns: bool,
+    /// Whether it solves its rates.
+    solves_rates: bool,
     /// The last tick that it divides.
     last_tick: u64,
 }
@@ -219,7 +219,7 @@ impl Learning {
             self.add_device_bytes(*tick, tracks);
             for track in tracks.iter_mut().filter(|track| track.learns) {
                 if let Some(Some(histories)) = self.histories.get(track.set) {
-                    track.learn_tick(*tick, histories);
+                    track.observe_tick(*tick, histories);
                 }
             }
         }
@@ -343,9 +343,9 @@ impl Learning {
         }
         let job = |((track, windows), plan): ((_, _), Option<JobPlan>)| {
             let track: &mut TrackedCounter = track;
-            let JobPlan { learns, last_tick } = plan?;
+            let JobPlan { solves_rates, last_tick } = plan?;
             let histories = self.histories.get(track.set)?.as_ref()?;
-            Some(LearningJob { track, histories, learns, last_tick, windows })
+            Some(LearningJob { track, histories, solves_rates, last_tick, windows })
         };
         let planned = tracks.iter_mut().zip(windows_by_counter).zip(plans);
         let mut jobs: Vec<LearningJob<'_>> = planned.filter_map(job).collect();
@@ -371,14 +371,14 @@ impl Learning {
             else {
                 continue;
             };
-            let learns = moment.is_last || self.schedule.is_solve_tick(position, moment.tick);
+            let solves_rates = moment.is_last || self.schedule.is_solve_tick(position, moment.tick);
             let last_tick = match track.planned_method {
                 _ if track.counter.is_port() => port_tick,
-                _ if !learns => continue,
+                _ if !solves_rates => continue,
                 Method::Ports if self.ports.divides_set(track.set) => divisible_tick.min(port_tick),
                 _ => divisible_tick,
             };
-            plans[index] = Some(JobPlan { learns, last_tick });
+            plans[index] = Some(JobPlan { solves_rates, last_tick });
         }
         plans
     }

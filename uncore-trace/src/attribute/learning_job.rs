@@ -1,4 +1,4 @@
-//! What a counter does at a learning tick: it learns, and divides windows.
+//! What a counter does at a learning tick: it solves its rates, and divides windows.
 
 use super::counter::TrackedCounter;
 use super::history::Histories;
@@ -12,8 +12,8 @@ pub(super) struct LearningJob<'a> {
     pub track: &'a mut TrackedCounter,
     /// The use of the CPUs that it sees.
     pub histories: &'a Histories,
-    /// Whether it learns.
-    pub learns: bool,
+    /// Whether it solves its rates.
+    pub solves_rates: bool,
     /// The last tick that it divides.
     pub last_tick: u64,
     /// Its windows, with their ends.
@@ -24,12 +24,12 @@ impl LearningJob<'_> {
     /// Learns, divides the windows that are over, and of the next one the ticks up to `last_tick`.
     pub(super) fn run_job(&mut self, tick_ns: u64, names: &OwnerNames) {
         let Self { track, histories, last_tick: divisible_tick, .. } = self;
-        if self.learns {
+        if self.solves_rates {
             track.solve_rates(histories);
         }
         for (tick, state) in &mut self.windows {
-            let WindowState::Undivided(span) = state else { continue };
-            let divided = track.divide_window(*tick, tick_ns, span, Some(histories), names);
+            let WindowState::Undivided(undivided) = state else { continue };
+            let divided = track.divide_window(*tick, tick_ns, undivided, Some(histories), names);
             **state = if track.counter.role.is_divided() {
                 WindowState::Divided(divided)
             } else {

@@ -1,7 +1,7 @@
 //! Attribution: divides the count of a counter among owners. It touches no machine, file or clock:
 //! entries in, rows out.
 //!
-//! A method divides one window of one counter among owners ([`attribution`]). With every method the
+//! A method divides one window of one counter among owners ([`division_method`]). With every method the
 //! shares sum to the count: what cannot be attributed goes to
 //! [`Owner::Unattributed`](crate::entries::Owner::Unattributed).
 //!
@@ -10,7 +10,7 @@
 
 mod adjustment;
 mod agreement;
-mod attribution;
+mod attribution_settings;
 mod attributor;
 mod calibration;
 mod cgroup_credit;
@@ -23,6 +23,7 @@ mod counter;
 mod device_bytes;
 mod device_source;
 mod device_sources;
+mod division_method;
 mod exact;
 mod facts;
 mod grid;
@@ -34,7 +35,6 @@ mod learning_job;
 mod matrix;
 mod memory_links;
 mod method;
-mod methods;
 mod misfit;
 mod owner_names;
 mod port_confidence;
@@ -52,7 +52,6 @@ mod share;
 mod sibling_cost;
 mod small_shares;
 mod source;
-mod span;
 mod stage;
 mod stages;
 mod statistics;
@@ -64,6 +63,7 @@ mod use_entry;
 mod use_row;
 mod waiting;
 mod window_parts;
+mod windows;
 mod witnessed;
 mod witnesses;
 mod workers;
@@ -71,11 +71,11 @@ mod workers;
 #[cfg(test)]
 mod tests;
 
+pub use self::attribution_settings::AttributionSettings;
 pub use self::attributor::Attributor;
 pub use self::core_siblings::CoreSiblings;
 pub use self::facts::{RecordingFacts, order_counters};
 pub use self::learner::Effort;
 pub use self::method::Method;
-pub use self::methods::Methods;
 pub use self::small_shares::MIN_SHARE;
 pub use self::workers::{available_threads, live_threads};

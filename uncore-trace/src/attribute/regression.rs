@@ -55,10 +55,10 @@ use std::collections::hash_map::Entry;
 
 use foldhash::HashMap;
 
-use super::attribution::{Attribution, DivisionInput};
 use super::columns;
 use super::confidence::{variance_of, within_tenth};
 use super::device_bytes::DeviceDirections;
+use super::division_method::{DivisionInput, DivisionMethod};
 use super::history::{Histories, History};
 use super::learner::{DividedCount, Effort, FAR_LOG_SD, Learner, Variance};
 use super::method::Method;
@@ -179,7 +179,7 @@ impl Regression {
     }
 }
 
-impl Attribution for Regression {
+impl DivisionMethod for Regression {
     fn observe_tick(&mut self, tick: u64, count: Option<f64>, _histories: &Histories) {
         self.learner.observe_count(tick, count);
     }

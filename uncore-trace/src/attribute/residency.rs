@@ -11,7 +11,7 @@
 
 use foldhash::HashMap;
 
-use super::attribution::{Attribution, DivisionInput};
+use super::division_method::{DivisionInput, DivisionMethod};
 use super::method::Method;
 use super::share::Share;
 use crate::entries::Owner;
@@ -20,7 +20,7 @@ use crate::entries::Owner;
 #[derive(Debug)]
 pub(super) struct Residency;
 
-impl Attribution for Residency {
+impl DivisionMethod for Residency {
     fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         (Method::Residency, residency_shares(window.total, window))
     }

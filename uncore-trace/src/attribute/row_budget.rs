@@ -17,8 +17,8 @@ use foldhash::HashMap;
 
 use super::cgroups::cgroup_of_owner;
 use super::small_shares::{LargeOwners, TaskGroup};
-use super::span::DividedWindow;
 use super::waiting::EndedWindow;
+use super::windows::DividedWindow;
 use crate::schema::row_limit::RowLimit;
 
 /// The limits of the rows of `fabric`.

@@ -65,13 +65,14 @@ pub(super) struct RowSource<'a> {
 impl RowQueue {
     /// No windows yet, of a recording with so many counters.
     pub(super) fn new(facts: &RecordingFacts<'_>, counters: usize) -> Self {
-        let &RecordingFacts { plan, methods, clock, origin, threads, sums: makes_sums, .. } = facts;
+        let &RecordingFacts { plan, settings, clock, origin, threads, sums: makes_sums, .. } =
+            facts;
         let sums = || SecondSums::new(plan.tick_ns, plan.window_ns, counters);
         Self {
             tick_ns: plan.tick_ns,
             wall: clock,
             origin: origin.clone(),
-            limits: RowLimits { min_share: methods.min_share, row_limit: methods.row_limit },
+            limits: RowLimits { min_share: settings.min_share, row_limit: settings.row_limit },
             threads,
             sums: makes_sums.then(sums),
             is_ended: false,

@@ -8,8 +8,8 @@ use foldhash::HashMap;
 
 use super::method::Method;
 use super::share::Share;
-use super::span::DividedWindow;
 use super::waiting::{EndedWindow, WindowState};
+use super::windows::DividedWindow;
 use super::workers;
 use crate::entries::Owner;
 use crate::schema::sums;

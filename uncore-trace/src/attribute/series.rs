@@ -72,8 +72,8 @@ pub(super) enum SeriesCount {
 #[derive(Debug)]
 pub(super) struct ReadingSeries {
     clock: WindowClock,
-    /// Whether a method learns from the readings of ticks.
-    learns: bool,
+    /// Whether the readings of ticks are kept for a method that learns from them.
+    keeps_ticks: bool,
     pending: VecDeque<CounterReading>,
     /// Time and tick of the newest entry.
     newest: (u64, u64),
@@ -104,10 +104,10 @@ pub(super) struct ReadingSeries {
 
 impl ReadingSeries {
     /// The state before the first entry.
-    pub(super) fn new(clock: WindowClock, learns: bool) -> Self {
+    pub(super) fn new(clock: WindowClock, keeps_ticks: bool) -> Self {
         Self {
             clock,
-            learns,
+            keeps_ticks,
             pending: VecDeque::new(),
             newest: (0, 0),
             times: CounterTimes::default(),
@@ -127,7 +127,7 @@ impl ReadingSeries {
 
     /// Keeps the readings of ticks for a method that learns from each of them.
     pub(super) const fn keep_ticks(&mut self) {
-        self.learns = true;
+        self.keeps_ticks = true;
     }
 
     /// Number of readings that wait.
@@ -141,7 +141,7 @@ impl ReadingSeries {
         self.clock.window_ns = window_ns;
     }
 
-    /// Logs an entry. `open_tick` is the first tick that has not ended.
+    /// Keeps a reading until its tick ends. `open_tick` is the first tick that has not ended.
     pub(super) fn push(&mut self, reading: CounterReading, open_tick: u64) -> Result<(), Disorder> {
         let (time, tick) = self.newest;
         if reading.time < time || reading.tick < tick || reading.tick < open_tick {
@@ -205,7 +205,7 @@ impl ReadingSeries {
             None => (Owner::Unattributed, value),
         };
         *self.owner_counts.entry(owner).or_default() += count;
-        if self.learns {
+        if self.keeps_ticks {
             *self.tick_counts.entry(owner).or_default() += count;
         }
     }
@@ -233,7 +233,7 @@ impl ReadingSeries {
                 Err(errno) => BoundaryReading::Failed(errno),
             };
         }
-        if self.learns {
+        if self.keeps_ticks {
             let by_owner =
                 if count.is_ok() { mem::take(&mut self.tick_counts) } else { HashMap::new() };
             self.ticks.push_back((tick, count.ok(), by_owner));
@@ -439,17 +439,17 @@ mod tests {
         let failed = CounterReading { value: Err(5), ..timer(4, 0) };
         let begin = [timer(0, 0), timer(1, 10), event(2, 13), timer(2, 20)];
         let readings = begin.into_iter().chain([event(3, 25), failed, timer(5, 50)]);
-        let mut learns = ReadingSeries::new(CLOCK, false);
-        learns.keep_ticks();
-        let mut does_not = series([]);
+        let mut with_ticks = ReadingSeries::new(CLOCK, false);
+        with_ticks.keep_ticks();
+        let mut without_ticks = series([]);
         for reading in readings.clone() {
-            learns.push(reading, 0).unwrap();
-            does_not.push(reading, 0).unwrap();
+            with_ticks.push(reading, 0).unwrap();
+            without_ticks.push(reading, 0).unwrap();
         }
-        learns.apply_readings(5, false);
-        does_not.apply_readings(5, false);
+        with_ticks.apply_readings(5, false);
+        without_ticks.apply_readings(5, false);
         let mut of = |tick| {
-            let found = learns.take_tick_count(tick);
+            let found = with_ticks.take_tick_count(tick);
             found.map(|(count, owners)| (count.value, owners.into_iter().collect::<Vec<_>>()))
         };
         assert_eq!(of(1), Some((10, vec![(Owner::Idle, 10)])));
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!([of(3), of(4)], [None, None]);
         // The count since the last count.
         assert_eq!(of(5), Some((50, vec![(Owner::Idle, 30)])));
-        assert_eq!(does_not.take_tick_count(2), None);
+        assert_eq!(without_ticks.take_tick_count(2), None);
         let mut late = series([]);
         late.keep_ticks();
         readings.for_each(|reading| late.push(reading, 0).unwrap());

@@ -8,7 +8,7 @@
 //!
 //! For a device: the part of the window in which the counter ran, since nothing is estimated.
 
-use super::attribution::{Attribution, DivisionInput};
+use super::division_method::{DivisionInput, DivisionMethod};
 use super::method::Method;
 use super::share::Share;
 use crate::catalog::source::Cause;
@@ -30,7 +30,7 @@ impl SourceMethod {
     }
 }
 
-impl Attribution for SourceMethod {
+impl DivisionMethod for SourceMethod {
     fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         let confidence = if self.owner == Owner::Unattributed { 0.0 } else { window.running };
         (Method::Source, vec![Share::new(self.owner, window.total, confidence)])

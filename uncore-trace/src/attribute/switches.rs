@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use foldhash::{HashMap, HashMapExt};
 
-use super::attribution::{Attribution, DivisionInput};
+use super::division_method::{DivisionInput, DivisionMethod};
 use super::exact::shares_of_counts;
 use super::method::Method;
 use super::share::Share;
@@ -66,7 +66,7 @@ pub(super) struct BySwitches {
     due: BTreeMap<Owner, i64>,
 }
 
-impl Attribution for BySwitches {
+impl DivisionMethod for BySwitches {
     fn note_restart(&mut self) {
         self.due.clear();
     }

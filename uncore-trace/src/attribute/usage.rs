@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
 
+use super::attribution_settings::AttributionSettings;
 use super::core_siblings::CoreSiblings;
-use super::methods::Methods;
 use super::traffic_source::{SourceUse, TrafficSource};
 use crate::discover::CpuList;
 use crate::entries::Owner;
@@ -137,11 +137,11 @@ pub(super) fn sets_with_learners(
     sets: usize,
     set_of: &[usize],
     plan: &Plan,
-    methods: Methods,
+    settings: AttributionSettings,
 ) -> Vec<bool> {
     let mut learnt = vec![false; sets];
     for (counter, set) in plan.counters.iter().zip(set_of) {
-        if !learnt[*set] && methods.learns_from_ticks(plan, counter) {
+        if !learnt[*set] && settings.learns_from_ticks(plan, counter) {
             learnt[*set] = true;
         }
     }

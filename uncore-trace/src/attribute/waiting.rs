@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use super::owner_names::OwnerNames;
-use super::span::{DividedWindow, UndividedWindow};
+use super::windows::{DividedWindow, UndividedWindow};
 
 /// The state of a counter in a window.
 #[derive(Debug)]

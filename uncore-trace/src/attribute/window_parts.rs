@@ -164,7 +164,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::attribution::{Attribution as _, DivisionInput};
+    use super::super::division_method::{DivisionInput, DivisionMethod as _};
     use super::super::history::Histories;
     use super::super::learner::Effort;
     use super::super::predictor::Predictor;

@@ -17,8 +17,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::attribution::{Attribution, DivisionInput};
 use super::device_bytes::DeviceDirections;
+use super::division_method::{DivisionInput, DivisionMethod};
 use super::history::{Histories, History};
 use super::learner::Effort;
 use super::method::Method;
@@ -117,7 +117,7 @@ impl ByWitness {
     }
 }
 
-impl Attribution for ByWitness {
+impl DivisionMethod for ByWitness {
     fn observe_tick(&mut self, tick: u64, count: Option<f64>, histories: &Histories) {
         self.timed.observe_tick(tick, count, histories);
         self.counts.push_back((tick, count));

@@ -11,8 +11,8 @@ use crate::schema::Builders;
 pub const ROWS_AT_ONCE: usize = 32_768;
 
 /// Takes the entries of a log in order, and makes rows of `fabric` and `sums`.
-pub trait LogConsumer: Debug {
-    /// Takes an entry. Pending rows ([`LogConsumer::make_rows`]) are made first, however many there
+pub trait EntryConsumer: Debug {
+    /// Takes an entry. Pending rows ([`EntryConsumer::make_rows`]) are made first, however many there
     /// are.
     ///
     /// # Errors

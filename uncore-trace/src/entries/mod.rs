@@ -44,7 +44,7 @@ use std::sync::Arc;
 pub use self::account::{AccountGrowth, Accounted};
 pub use self::device_hold::DeviceHold;
 pub use self::device_transfer::{DeviceTransfer, MovedSum};
-pub use self::entry_consumer::{LogConsumer, MissingCount, MissingReason, ROWS_AT_ONCE};
+pub use self::entry_consumer::{EntryConsumer, MissingCount, MissingReason, ROWS_AT_ONCE};
 pub use self::monitored::{ALL_SOCKETS, Monitored, MonitoredSum};
 pub use self::owner::{Owner, OwnerFields, softirq_label};
 pub use self::relief::Relief;

@@ -15,7 +15,7 @@ use super::planned::{link_rows, plan_rows};
 use super::side_sources::SideSources;
 use crate::assemble::{Sink, Timeline, TimelineSetup};
 use crate::attribute::{
-    self, Attributor, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
+    self, AttributionSettings, Attributor, CoreSiblings, Effort, RecordingFacts, order_counters,
 };
 use crate::clock::{Snapshot, mono_ns};
 use crate::discover::Machine;
@@ -160,7 +160,7 @@ impl Draft {
         let attributor = Attributor::new(&RecordingFacts {
             plan,
             counters: &order_counters(plan, |id| !common.opened.contains(&id)),
-            methods: Methods {
+            settings: AttributionSettings {
                 choice: options.method,
                 io: options.io,
                 lag_ns: options.lag.as_nanos() as u64,

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use arrow::array::Int16Array;
 
 use super::{Overrides, recorded_method};
-use crate::attribute::{CoreSiblings, Methods, order_counters};
+use crate::attribute::{AttributionSettings, CoreSiblings, order_counters};
 use crate::clock::Snapshot;
 use crate::discover::cpus::CpuLocation;
 use crate::plan::{Plan, check_times};
@@ -27,7 +27,7 @@ pub(super) struct RecordedFacts {
     /// The counters that were opened, in the order of their rows.
     pub opened: Vec<u32>,
     /// How counts are divided.
-    pub methods: Methods,
+    pub settings: AttributionSettings,
     /// The first tick.
     pub start_tick: u64,
     /// The last tick; `None` if the recorder was killed.
@@ -56,7 +56,7 @@ impl RecordedFacts {
         let clocks: Vec<Snapshot> =
             metadata::parse_json(&pairs, metadata::CLOCKS)?.unwrap_or_default();
         let clock = *clocks.first().context("the metadata has no clocks")?;
-        let tick_ns = metadata::number(&pairs, metadata::TICK_NS, 0)?;
+        let tick_ns = metadata::number(&pairs, metadata::TICK_NS, 1)?;
         let method = overrides.method.unwrap_or_else(|| recorded_method(&pairs));
         if let Some(interval_ns) = overrides.interval_ns.filter(|ns| *ns != plan.window_ns) {
             check_times(tick_ns, interval_ns)?;
@@ -85,7 +85,7 @@ impl RecordedFacts {
         Ok(Self {
             opened: opened_counters(recording, &plan)?,
             plan,
-            methods: Methods {
+            settings: AttributionSettings {
                 choice: method,
                 io,
                 lag_ns,

@@ -28,7 +28,7 @@ use self::rows::StoredEntries;
 use self::time::StoredTimes;
 use crate::attribute::{Attributor, Effort, RecordingFacts};
 use crate::choice::MethodChoice;
-use crate::entries::{LogConsumer as _, LogEntry};
+use crate::entries::{EntryConsumer as _, LogEntry};
 use crate::schema::row_limit::RowLimit;
 use crate::schema::{Builders, fabric, metadata};
 use crate::tables::output_path;
@@ -78,7 +78,7 @@ pub fn attribute(
         recording.open_table(def)?.require_sound()?;
     }
     let mut facts = RecordedFacts::read_facts(recording, overrides)?;
-    if facts.methods.choice == MethodChoice::Misses && !facts.plan.has_misses() {
+    if facts.settings.choice == MethodChoice::Misses && !facts.plan.has_misses() {
         bail!(
             "{} has no counts of misses: choose another --method, or record with --method misses",
             recording.recording_path().display()
@@ -126,7 +126,7 @@ fn replay_entries(
         attributor: Attributor::new(&RecordingFacts {
             plan: &facts.plan,
             counters: &facts.opened,
-            methods: facts.methods,
+            settings: facts.settings,
             start_tick: facts.start_tick,
             clock: facts.clock,
             origin: &facts.origin,

@@ -8,7 +8,7 @@ const TICK: u64 = 1_000_000;
 #[derive(Default)]
 struct Logged(Vec<(ReadingTrigger, Result<u64, i32>)>);
 
-impl ReadingLog for Logged {
+impl ReadingOutput for Logged {
     fn open_tick(&self) -> u64 {
         0
     }
@@ -192,7 +192,7 @@ fn a_sample_that_ends_before_its_begin_has_no_width_and_no_number_is_too_large()
     /// The width of each sample.
     #[derive(Default)]
     struct Widths(Vec<u64>);
-    impl ReadingLog for Widths {
+    impl ReadingOutput for Widths {
         fn open_tick(&self) -> u64 {
             0
         }

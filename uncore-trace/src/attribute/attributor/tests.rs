@@ -8,9 +8,9 @@ use arrow::array::AsArray as _;
 use arrow::datatypes::{Float64Type, Int32Type, Int64Type};
 
 use super::*;
+use crate::attribute::attribution_settings::AttributionSettings;
 use crate::attribute::core_siblings::CoreSiblings;
 use crate::attribute::facts::order_counters;
-use crate::attribute::methods::Methods;
 use crate::choice::MethodChoice;
 use crate::clock::Snapshot;
 use crate::drain::Comm;
@@ -61,14 +61,14 @@ fn window(attributor: &mut Attributor, rows: &mut Builders) {
 }
 
 fn attributor(plan: &Plan, choice: MethodChoice) -> Attributor {
-    attributor_of(plan, Methods { choice, ..Methods::default() })
+    attributor_of(plan, AttributionSettings { choice, ..AttributionSettings::default() })
 }
 
-fn attributor_of(plan: &Plan, methods: Methods) -> Attributor {
+fn attributor_of(plan: &Plan, settings: AttributionSettings) -> Attributor {
     Attributor::new(&RecordingFacts {
         plan,
         counters: &order_counters(plan, |_| false),
-        methods,
+        settings,
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),

@@ -3,12 +3,12 @@ use std::collections::BTreeMap;
 use super::super::attributor::Attributor;
 use super::super::core_siblings::CoreSiblings;
 use super::super::facts::{RecordingFacts, order_counters};
-use super::super::{Effort, Methods};
+use super::super::{AttributionSettings, Effort};
 use crate::choice::MethodChoice;
 use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{
-    CounterReading, CounterValue, LogConsumer as _, LogEntry, Owner, ReadingTrigger,
+    CounterReading, CounterValue, EntryConsumer as _, LogEntry, Owner, ReadingTrigger,
 };
 use crate::plan::Plan;
 use crate::schema::Builders;
@@ -75,7 +75,7 @@ fn rows_of(
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &order_counters(&plan, |id| Some(id) == failed),
-        methods: Methods {
+        settings: AttributionSettings {
             choice: MethodChoice::Auto,
             io: false,
             lag_ns,

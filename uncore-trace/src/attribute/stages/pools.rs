@@ -89,12 +89,12 @@ mod tests {
     use std::rc::Rc;
 
     use crate::attribute::{
-        Attributor, CoreSiblings, Effort, Methods, RecordingFacts, order_counters,
+        AttributionSettings, Attributor, CoreSiblings, Effort, RecordingFacts, order_counters,
     };
     use crate::choice::MethodChoice;
     use crate::clock::Snapshot;
     use crate::entries::{
-        CounterReading, CounterValue, DeviceTransfer, LogConsumer as _, LogEntry, Owner,
+        CounterReading, CounterValue, DeviceTransfer, EntryConsumer as _, LogEntry, Owner,
         ReadingTrigger,
     };
     use crate::plan::{IoDirection, Plan};
@@ -128,7 +128,7 @@ mod tests {
         let mut attributor = Attributor::new(&RecordingFacts {
             plan: &plan,
             counters: &order_counters(&plan, |_| false),
-            methods: Methods {
+            settings: AttributionSettings {
                 choice: MethodChoice::Auto,
                 io: true,
                 lag_ns: 0,

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::split_mix::SplitMix;
-use crate::attribute::attribution::{Attribution, DivisionInput};
 use crate::attribute::device_bytes::{BytePlacement, DeviceBytes, DeviceDirections};
+use crate::attribute::division_method::{DivisionInput, DivisionMethod};
 use crate::attribute::history::Histories;
 use crate::attribute::predictor::Predictor;
 use crate::attribute::regression::Regression;
@@ -190,7 +190,7 @@ struct Lagged<M> {
     device_bytes: Vec<DeviceBytes>,
 }
 
-impl<M: Attribution> Lagged<M> {
+impl<M: DivisionMethod> Lagged<M> {
     fn new(method: M, has_misses: bool) -> Self {
         let schedule = LearnSchedule::new(0, TICK_NS, 1000 * TICK_NS);
         let histories = Histories::new(TICK_NS, has_misses);
@@ -244,7 +244,7 @@ impl<M: Attribution> Lagged<M> {
 fn run_mix(
     mix: &TenantMix,
     truth: &[TickTruth],
-    method: impl Attribution,
+    method: impl DivisionMethod,
     spread: f64,
 ) -> MixOutcome {
     let mut method = Lagged::new(method, true);
@@ -295,7 +295,7 @@ fn run_mix(
 }
 
 /// Divides a window and compares it with the truth.
-fn compare_window<M: Attribution>(
+fn compare_window<M: DivisionMethod>(
     mix: &TenantMix,
     window: &[TickTruth],
     end_tick: u64,

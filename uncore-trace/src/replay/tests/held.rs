@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::monitored::{Rows, made_again, rows};
 use super::*;
-use crate::attribute::{CoreSiblings, Methods};
+use crate::attribute::{AttributionSettings, CoreSiblings};
 use crate::drain::Comm;
 use crate::entries::{CounterReading, CounterValue, DeviceHold, Owner, ReadingTrigger};
 use crate::schema::cgroups::CgroupNames;
@@ -49,7 +49,7 @@ fn live() -> Rows {
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &[0],
-        methods: Methods::default(),
+        settings: AttributionSettings::default(),
         start_tick: START as u64,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),

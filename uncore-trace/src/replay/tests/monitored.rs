@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 
 use super::*;
-use crate::attribute::{CoreSiblings, Methods};
+use crate::attribute::{AttributionSettings, CoreSiblings};
 use crate::drain::Comm;
 use crate::entries::{CounterReading, CounterValue, Monitored, Owner, ReadingTrigger};
 use crate::schema::cgroups::CgroupNames;
@@ -62,7 +62,10 @@ fn live() -> Rows {
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &[0],
-        methods: Methods { choice: MethodChoice::Residency, ..Methods::default() },
+        settings: AttributionSettings {
+            choice: MethodChoice::Residency,
+            ..AttributionSettings::default()
+        },
         start_tick: START as u64,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),

@@ -95,13 +95,13 @@ fn divide_from(
     lag_ns: u64,
 ) -> (BTreeMap<String, Given>, f64) {
     const TICKS: u64 = 4000;
-    let methods = Methods {
+    let settings = AttributionSettings {
         choice: MethodChoice::Auto,
         io: known != Known::Nothing,
         lag_ns,
-        ..Methods::default()
+        ..AttributionSettings::default()
     };
-    let mut attributor = attributor_of(plan, methods);
+    let mut attributor = attributor_of(plan, settings);
     let mut tables = Builders::default();
     let owner = |cgroup_id| Owner::Task { pid: 1, comm: Comm::default(), cgroup_id };
     let mut random = fastrand::Rng::with_seed(5);

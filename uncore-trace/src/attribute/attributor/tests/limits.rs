@@ -19,12 +19,16 @@ fn run(row_limit: RowLimit, min_share: f64) -> (RecordBatch, RecordBatch, u64) {
     let mut plan = plan();
     (plan.tick_ns, plan.window_ns) = (WINDOW_NS, WINDOW_NS);
     plan.counters.truncate(COUNTED as usize);
-    let methods =
-        Methods { choice: MethodChoice::Residency, row_limit, min_share, ..Methods::default() };
+    let settings = AttributionSettings {
+        choice: MethodChoice::Residency,
+        row_limit,
+        min_share,
+        ..AttributionSettings::default()
+    };
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &order_counters(&plan, |_| false),
-        methods,
+        settings,
         start_tick: 130,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),

@@ -14,8 +14,12 @@ fn given(
     let mut plan = plan();
     plan.window_ns = window_ms * 1_000_000;
     plan.counters.truncate(1);
-    let methods = Methods { choice, lag_ns: lag_ms * 1_000_000, ..Methods::default() };
-    let mut attributor = attributor_of(&plan, methods);
+    let settings = AttributionSettings {
+        choice,
+        lag_ns: lag_ms * 1_000_000,
+        ..AttributionSettings::default()
+    };
+    let mut attributor = attributor_of(&plan, settings);
     let mut tables = Builders::default();
     let owner = |pid| Owner::Task { pid, comm: Comm::default(), cgroup_id: u64::from(pid) };
     let mut value = 0;

@@ -1,11 +1,13 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::attribute::{Attributor, CoreSiblings, Effort, Methods, RecordingFacts, order_counters};
+use crate::attribute::{
+    AttributionSettings, Attributor, CoreSiblings, Effort, RecordingFacts, order_counters,
+};
 use crate::choice::MethodChoice;
 use crate::clock::Snapshot;
 use crate::drain::Comm;
-use crate::entries::{CounterReading, CounterValue, LogConsumer as _, LogEntry, ReadingTrigger};
+use crate::entries::{CounterReading, CounterValue, EntryConsumer as _, LogEntry, ReadingTrigger};
 use crate::plan::Plan;
 use crate::schema::Builders;
 use crate::schema::columns::{f64_column, i32_column, nullable_value, word_column};
@@ -49,7 +51,7 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &order_counters(&plan, |_| false),
-        methods: Methods {
+        settings: AttributionSettings {
             choice: MethodChoice::Auto,
             io: false,
             lag_ns: 0,

@@ -13,8 +13,8 @@ use super::innermost::find_innermost;
 use crate::attribute::method::Method;
 use crate::attribute::owner_names::OwnerNames;
 use crate::attribute::share::add_unattributed;
-use crate::attribute::span::DividedWindow;
 use crate::attribute::waiting::{WindowAdjustment, WindowState};
+use crate::attribute::windows::DividedWindow;
 
 /// Cgroups, and the bytes that each has at most.
 pub(super) type CgroupBounds = Arc<[(Arc<str>, u64)]>;

@@ -3,11 +3,13 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::attribute::{Attributor, CoreSiblings, Methods, RecordingFacts, order_counters};
+use crate::attribute::{
+    AttributionSettings, Attributor, CoreSiblings, RecordingFacts, order_counters,
+};
 use crate::choice::MethodChoice;
 use crate::clock::Snapshot;
 use crate::drain::Comm;
-use crate::entries::{CounterReading, CounterValue, LogConsumer as _, Owner, ReadingTrigger};
+use crate::entries::{CounterReading, CounterValue, EntryConsumer as _, Owner, ReadingTrigger};
 use crate::plan::Plan;
 use crate::schema::Builders;
 use crate::schema::cgroups::CgroupNames;
@@ -125,7 +127,10 @@ fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
     let mut attributor = Attributor::new(&RecordingFacts {
         plan: &plan,
         counters: &order_counters(&plan, |_| false),
-        methods: Methods { choice: MethodChoice::Residency, ..Methods::default() },
+        settings: AttributionSettings {
+            choice: MethodChoice::Residency,
+            ..AttributionSettings::default()
+        },
         start_tick: 10,
         clock: Snapshot { mono_ns: 0, wall_ns: 0 },
         origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),

@@ -4,7 +4,7 @@ use crate::drain::TaskIdentity;
 use crate::entries::CounterReading;
 
 /// The destination of entries.
-pub(super) trait ReadingLog {
+pub(super) trait ReadingOutput {
     /// The first tick that has not ended.
     fn open_tick(&self) -> u64;
     /// Logs the readings of one sample. Those that have an owner have the same one.

@@ -13,7 +13,7 @@ use crate::count::Count;
 use crate::entries::{DeviceTransfer, Owner};
 
 /// A window of a counter that ended with a reading: the count, and the use of its CPUs and devices.
-/// A method gets it as a [`DivisionInput`](super::attribution::DivisionInput).
+/// A method gets it as a [`DivisionInput`](super::division_method::DivisionInput).
 #[derive(Debug)]
 pub(super) struct UndividedWindow {
     /// The tick at which it began.
@@ -23,7 +23,7 @@ pub(super) struct UndividedWindow {
     /// Nanoseconds by owner, sorted.
     pub time: Arc<[(Owner, u64)]>,
     /// Raw counts by owner, sorted, if they are known: see
-    /// [`DivisionInput::counts`](super::attribution::DivisionInput::counts).
+    /// [`DivisionInput::counts`](super::division_method::DivisionInput::counts).
     pub counts: Vec<(Owner, u64)>,
     /// Bytes by owner on the devices below it, sorted.
     pub io: Vec<(Owner, f64)>,

@@ -50,7 +50,7 @@ impl DivisionInput<'_> {
 }
 
 /// A method, with what it has learnt about one counter.
-pub trait Attribution: std::fmt::Debug + Send {
+pub trait DivisionMethod: std::fmt::Debug + Send {
     /// Adds the count of a tick; `None` if there is no reading at its end, so that the next count
     /// covers both. Ticks come in order.
     fn observe_tick(&mut self, _tick: u64, _count: Option<f64>, _histories: &Histories) {}

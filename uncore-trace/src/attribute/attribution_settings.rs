@@ -1,7 +1,7 @@
 //! Which method divides which counter.
 
-use super::attribution::Attribution;
 use super::device_bytes::DeviceDirections;
+use super::division_method::DivisionMethod;
 use super::exact::{ByReadings, ByRequests, ByTime};
 use super::io::IoMethod;
 use super::learner::Effort;
@@ -19,7 +19,7 @@ use crate::schema::row_limit::RowLimit;
 
 /// Which method divides which counter of a recording, and how.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Methods {
+pub struct AttributionSettings {
     /// The requested method.
     pub choice: MethodChoice,
     /// Whether I/O is recorded.
@@ -35,11 +35,11 @@ pub struct Methods {
     pub row_limit: RowLimit,
 }
 
-impl Methods {
-    /// The method for a counter of the plan.
-    pub fn make_attribution(self, plan: &Plan, counter: &Counter) -> Box<dyn Attribution> {
+impl AttributionSettings {
+    /// Creates the method for a counter of the plan, which has learnt nothing yet.
+    pub fn create_method(self, plan: &Plan, counter: &Counter) -> Box<dyn DivisionMethod> {
         let devices = DeviceDirections::from_counter(plan, counter);
-        match self.method_for(plan, counter) {
+        match self.planned_method(plan, counter) {
             Method::Exact => match counter.exact_by {
                 Some(ExactBy::Time) => Box::new(ByTime),
                 Some(ExactBy::Switches) => Box::<BySwitches>::default(),
@@ -76,13 +76,13 @@ impl Methods {
     /// fall back to `regression`.
     pub fn learns_from_ticks(self, plan: &Plan, counter: &Counter) -> bool {
         matches!(
-            self.method_for(plan, counter),
+            self.planned_method(plan, counter),
             Method::Misses | Method::Ports | Method::Regression
         )
     }
 
-    /// The method that divides a counter, if it can.
-    pub fn method_for(self, plan: &Plan, counter: &Counter) -> Method {
+    /// The kind of method that divides a counter, if it can.
+    pub fn planned_method(self, plan: &Plan, counter: &Counter) -> Method {
         let Self { choice, io, .. } = self;
         if counter.at_switch || counter.exact_by.is_some() {
             Method::Exact
@@ -111,7 +111,7 @@ impl Methods {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attribute::attribution::DivisionInput;
+    use crate::attribute::division_method::DivisionInput;
     use crate::attribute::share::Share;
     use crate::catalog::source::Cause;
     use crate::choice::MethodChoice;
@@ -131,7 +131,7 @@ mod tests {
         let choices =
             [MethodChoice::Auto, MethodChoice::Residency, MethodChoice::Io, MethodChoice::Misses];
         let kind = |choice| {
-            Methods {
+            AttributionSettings {
                 choice,
                 io: true,
                 lag_ns: 0,
@@ -139,7 +139,7 @@ mod tests {
                 min_share: 0.0,
                 row_limit: RowLimit::All,
             }
-            .method_for(&plan, &plan.counters[0])
+            .planned_method(&plan, &plan.counters[0])
         };
         choices.map(kind).to_vec()
     }
