@@ -373,10 +373,16 @@ macro_rules! table {
         }
 
         #[doc = concat!("Collects rows of `", $name, "` into a record batch.")]
-        #[derive(Debug, Default)]
+        #[derive(Default)]
         pub struct Builder {
             rows: usize,
             $($field: <$column_type as $crate::schema::column_type::ColumnType>::Builder,)+
+        }
+
+        impl std::fmt::Debug for Builder {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct($name).field("rows", &self.rows).finish_non_exhaustive()
+            }
         }
 
         impl Builder {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 
 use super::cdi;
-use super::kubelet::{Container, ListedPods, Pod};
+use super::kubelet::{Container, Dynamic, ListedPods, Pod};
 use crate::discover::nodes::{DeviceDrivers, gpu_ids};
 use crate::discover::pci::{self, PciAddress};
 
@@ -88,39 +88,53 @@ pub fn list_assignments(listed: &ListedPods, root: &Path) -> Result<BTreeSet<Ass
 }
 
 impl MachineDevices {
-    fn assignments_of(&self, pod: &Pod, container: &Container) -> Vec<Assignment> {
+    fn assignments_of<'a>(
+        &'a self,
+        pod: &'a Pod,
+        container: &'a Container,
+    ) -> impl Iterator<Item = Assignment> + 'a {
         let empty = || Assignment {
             pod: format!("{}/{}", pod.namespace, pod.name),
             container: container.name.clone(),
             ..Assignment::default()
         };
-        let mut assignments = Vec::new();
-        for devices in &container.devices {
-            for id in &devices.ids {
+        let plugins = container.devices.iter().flat_map(move |devices| {
+            devices.ids.iter().map(move |id| {
                 let (resource, device) = (devices.resource.clone(), id.clone());
-                let assignment = Assignment { resource, device, ..empty() };
-                assignments.push(self.with_functions(assignment, &self.functions_by_id(id)));
-            }
-        }
-        for dynamic in &container.dynamic {
-            for claimed in &dynamic.resources {
-                let names: Vec<&str> =
-                    claimed.cdi.iter().map(|device| device.name.as_str()).collect();
-                let numbers = names.iter().flat_map(|name| self.cdi.device_numbers(name));
-                let nodes =
-                    numbers.filter_map(|number| self.drivers.device_file(&self.root, number));
-                let functions = nodes.flat_map(|node| node.functions).collect();
-                let assignment = Assignment {
-                    resource: claimed.driver.clone(),
-                    device: format!("{}/{}", claimed.pool, claimed.device),
-                    claim: Some(format!("{}/{}", dynamic.namespace, dynamic.name)),
-                    cdi: (!names.is_empty()).then(|| names.join(",")),
-                    ..empty()
-                };
-                assignments.push(self.with_functions(assignment, &functions));
-            }
-        }
-        assignments
+                self.with_functions(
+                    Assignment { resource, device, ..empty() },
+                    &self.functions_by_id(id),
+                )
+            })
+        });
+        let claims = container.dynamic.iter().flat_map(move |dynamic| {
+            self.claimed_devices(dynamic).map(move |(claimed, functions)| {
+                let Assignment { pod, container, .. } = empty();
+                self.with_functions(Assignment { pod, container, ..claimed }, &functions)
+            })
+        });
+        plugins.chain(claims)
+    }
+
+    fn claimed_devices<'a>(
+        &'a self,
+        dynamic: &'a Dynamic,
+    ) -> impl Iterator<Item = (Assignment, BTreeSet<PciAddress>)> + 'a {
+        dynamic.resources.iter().map(move |claim_resource| {
+            let names: Vec<&str> =
+                claim_resource.cdi.iter().map(|device| device.name.as_str()).collect();
+            let numbers = names.iter().flat_map(|name| self.cdi.device_numbers(name));
+            let nodes = numbers.filter_map(|number| self.drivers.device_file(&self.root, number));
+            let functions = nodes.flat_map(|node| node.functions).collect();
+            let claimed = Assignment {
+                resource: claim_resource.driver.clone(),
+                device: format!("{}/{}", claim_resource.pool, claim_resource.device),
+                claim: Some(format!("{}/{}", dynamic.namespace, dynamic.name)),
+                cdi: (!names.is_empty()).then(|| names.join(",")),
+                ..Assignment::default()
+            };
+            (claimed, functions)
+        })
     }
 
     fn functions_by_id(&self, id: &str) -> BTreeSet<PciAddress> {
@@ -149,7 +163,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use super::super::kubelet::{CdiDevice, Claimed, Dynamic, PluginDevices};
+    use super::super::kubelet::{CdiDevice, Claimed, PluginDevices};
     use super::*;
 
     const GPU: &str = "GPU-2f8e3c5a-0000-1111-2222-333344445555";

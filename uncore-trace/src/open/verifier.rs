@@ -140,7 +140,10 @@ fn verify_program(ebpf: &mut Ebpf, kernel: &Btf, name: String) -> Result<Option<
         Err(ProgramError::LoadError { io_error, verifier_log }) => {
             (io_error, verifier_log.to_string())
         }
-        Err(_) => bail!("the kernel does not say what verifying {name} took: \"\""),
+        Err(error) => {
+            let unknown = || format!("the kernel does not say what verifying {name} took");
+            return Err(error).with_context(unknown);
+        }
         Ok(()) => bail!("the BPF program {name} was loaded without a descriptor"),
     };
     match Errno::from_io_error(&io_error) {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::side_sources::{Preparation, SideSetup, SideSource, spawn_thread};
+use super::side_sources::{Preparation, SideSetup, SideSource, StopPoint, spawn_thread};
 use super::state::RecorderState;
 use crate::assemble::AccountReading;
 use crate::clock::mono_ns;
@@ -195,6 +195,10 @@ impl SideSource for AccountThread {
             state.note_loss(Cause::AccountUnread, mono_ns() as u64, why);
         }
         Ok(())
+    }
+
+    fn stop_point(&self) -> StopPoint {
+        StopPoint::AfterLastTick
     }
 
     /// A thread that waits for a driver is not waited for: what it sends later is still taken.

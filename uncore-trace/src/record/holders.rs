@@ -7,7 +7,7 @@ use anyhow::Result;
 use uncore_trace_common::record::{KIND_CGROUP, KIND_FILE, KIND_TASK};
 
 use super::open_part::OpenPart;
-use super::side_sources::{FedRecords, Preparation, SideSetup, SideSource};
+use super::side_sources::{FedRecords, Preparation, SideSetup, SideSource, StopPoint};
 use super::state::RecorderState;
 use crate::assemble::FilesReading;
 use crate::clock::mono_ns;
@@ -93,6 +93,15 @@ impl SideSource for FileReadings {
 
     fn seed_part(&mut self, session: &Session, open_part: &mut OpenPart) {
         enter_first_reading(session, open_part);
+    }
+
+    fn stop_point(&self) -> StopPoint {
+        StopPoint::AfterLastTick
+    }
+
+    /// Files are compared until all records are fed.
+    fn stop(&mut self, _state: &mut RecorderState<'_>) -> Result<()> {
+        Ok(())
     }
 }
 

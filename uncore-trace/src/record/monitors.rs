@@ -24,7 +24,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use self::reader::MonitorReader;
 pub use self::tree::remove_left_groups;
 use self::tree::{KernelTree, ResctrlTree};
-use super::side_sources::{Preparation, SideSetup, SideSource, spawn_thread};
+use super::side_sources::{Preparation, SideSetup, SideSource, StopPoint, spawn_thread};
 use super::state::RecorderState;
 use crate::assemble::MonitorReading;
 use crate::clock::mono_ns;
@@ -186,6 +186,10 @@ impl SideSource for MonitorThread {
     fn end_drain(&mut self, state: &mut RecorderState<'_>) -> Result<()> {
         self.rank_tenants(|| state.open_parts.live.timeline.largest_cgroups());
         Ok(())
+    }
+
+    fn stop_point(&self) -> StopPoint {
+        StopPoint::AfterLastTick
     }
 
     fn stop(&mut self, _state: &mut RecorderState<'_>) -> Result<()> {

@@ -108,7 +108,7 @@ impl OpenParts {
     /// The part for what ended at `end_ns`, `CLOCK_MONOTONIC`.
     pub(super) fn part_of_end(&mut self, end_ns: i64) -> &mut OpenPart {
         // A part does not have what ended when it began.
-        self.part_with((end_ns - 1) as u64)
+        self.part_with(end_ns.saturating_sub(1).max(0) as u64)
     }
 
     /// The part that this time is in.

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::open_part::OpenPart;
-use super::side_sources::{Preparation, SideSetup, SideSource};
+use super::side_sources::{Preparation, SideSetup, SideSource, StopPoint};
 use super::state::RecorderState;
 use crate::assemble::AssignmentReading;
 use crate::clock::mono_ns;
@@ -140,6 +140,10 @@ impl SideSource for PodThread {
             let ledger = &mut open_part.timeline.ledger;
             ledger.add_explained(Cause::HolderUnseen, mono_ns() as u64, None, why);
         }
+    }
+
+    fn stop_point(&self) -> StopPoint {
+        StopPoint::AfterLastTick
     }
 
     fn stop(&mut self, _state: &mut RecorderState<'_>) -> Result<()> {

@@ -94,14 +94,15 @@ impl<'a> SideSetup<'a> {
     }
 }
 
-/// Starts the thread of a source. If it cannot be started, that is only a warning.
+/// Starts the thread of a source. If it cannot be started, that is only a warning, which says what
+/// is missing then.
 pub(super) fn spawn_thread(
     name: &str,
-    loss: &str,
+    consequence: &str,
     run: impl FnOnce() + Send + 'static,
 ) -> Option<JoinHandle<()>> {
     let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
-    thread.inspect_err(|error| log::warn!("{loss}: cannot start a thread: {error}")).ok()
+    thread.inspect_err(|error| log::warn!("{consequence}: cannot start a thread: {error}")).ok()
 }
 
 /// When a source ends.
@@ -186,14 +187,10 @@ pub(super) trait SideSource {
     }
 
     /// When it ends.
-    fn stop_point(&self) -> StopPoint {
-        StopPoint::AfterLastTick
-    }
+    fn stop_point(&self) -> StopPoint;
 
     /// Ends it. It is still polled until the recording ends.
-    fn stop(&mut self, _state: &mut RecorderState<'_>) -> Result<()> {
-        Ok(())
-    }
+    fn stop(&mut self, state: &mut RecorderState<'_>) -> Result<()>;
 }
 
 /// The sources of a recording.

@@ -7,10 +7,10 @@ use std::io;
 
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
-use procfs::{Current as _, Meminfo};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::orders::{self, CanaryNode};
+use crate::bounds;
 
 /// Bytes that are read at once, between two pauses.
 const CHUNK: u64 = 64 << 10;
@@ -115,7 +115,9 @@ pub(super) fn run_on(cpu: u32) -> Result<()> {
 
 /// `MemAvailable`, bytes.
 fn available_memory() -> Option<u64> {
-    Meminfo::current().ok()?.mem_available
+    let text = bounds::system_text("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
 }
 
 /// New pages come from this node while it has any. Pages under this policy are not moved by

@@ -195,6 +195,7 @@ impl CanaryProcess {
         }
         Ok(())
     }
+
     /// The messages that have arrived since the last call.
     fn take_messages(&mut self) -> Result<Vec<CanaryMessage>> {
         let messages: Vec<CanaryMessage> = self.child.take_answers()?;

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use self::book::{MarkBook, MarkStorage};
 use self::listen::{SharedBook, lock_book};
 use super::open_part::OpenPart;
-use super::side_sources::{Preparation, SideSetup, SideSource};
+use super::side_sources::{Preparation, SideSetup, SideSource, StopPoint};
 use super::state::RecorderState;
 use crate::clock::mono_ns;
 use crate::tables::writer::RecordingTarget;
@@ -83,6 +83,10 @@ impl SideSource for RecordingMarks {
             None => enter_marks(&mut book, open_part),
         }
         .map(drop)
+    }
+
+    fn stop_point(&self) -> StopPoint {
+        StopPoint::AfterLastTick
     }
 
     /// Stops taking marks. Those that the command wrote just before it ended have been read by

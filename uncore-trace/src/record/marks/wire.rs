@@ -63,7 +63,7 @@ pub fn marks_socket_path(pid: u32) -> PathBuf {
 }
 
 /// Reads into `bytes` to the end, until they have `limit` bytes, or to the end of a line if
-/// `is_line`.
+/// `is_line`. They never have more.
 pub(super) async fn read_bytes(
     stream: &UnixStream,
     bytes: &mut Vec<u8>,
@@ -73,7 +73,8 @@ pub(super) async fn read_bytes(
     let mut buffer = [0; READ];
     while bytes.len() < limit && !(is_line && bytes.last() == Some(&b'\n')) {
         stream.readable().await?;
-        match stream.try_read(&mut buffer) {
+        let wanted = READ.min(limit - bytes.len());
+        match stream.try_read(&mut buffer[..wanted]) {
             Ok(0) => break,
             Ok(read) => bytes.extend_from_slice(&buffer[..read]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -259,8 +259,11 @@ impl OwnGroups {
                 groups,
                 &self.made_groups,
             );
-            let remove = |_: &GroupRefusal| drop(self.tree.remove_group(&full));
-            return moved_threads.map(|()| own_group).inspect_err(remove);
+            if moved_threads.is_err() {
+                self.tree.remove_group(&full).ok();
+            }
+            moved_threads?;
+            return Ok(own_group);
         }
     }
 

@@ -21,6 +21,9 @@ const LOOK_NS: u64 = 1_000_000_000;
 /// The counts of a group in a domain, in the order of [`MbmEvent::ALL`].
 type DomainCounts = [MbmCount; MbmEvent::ALL.len()];
 
+/// An event is the index of its count.
+const _: () = assert!(matches!(MbmEvent::ALL, [MbmEvent::Total, MbmEvent::Local]));
+
 /// Why it is not known what a group moved.
 #[derive(Clone, Debug)]
 enum MissingBytes {
