@@ -268,8 +268,8 @@ fn count_by_cgroup(
     warn_of_unopened(table.plan, counting.unopened());
     let unopened = counting.unopened().iter().map(|unopened| unopened.counter).collect();
     drop(counting);
-    let general = args.stat_options();
-    let options = attributed::AttributedOptions { general, delay, named, unopened, catalog };
+    let stat_options = args.stat_options();
+    let options = attributed::AttributedOptions { stat_options, delay, named, unopened, catalog };
     count_and_wait(args, |output, runtime, workload, signals| {
         attributed::run(machine, table, &options, output, runtime, workload, signals)
     })

@@ -70,7 +70,9 @@ impl CpuChanges {
             None if fed_ns >= self.changed_ns => {
                 let session = &mut state.session;
                 let retired = sources.each_source().find_map(|source| source.find_retired(session));
-                retired.iter().try_for_each(|retired| retire_counters(state, retired))?;
+                if let Some(retired) = &retired {
+                    retire_counters(state, retired)?;
+                }
                 retired.is_some()
             }
             None => false,

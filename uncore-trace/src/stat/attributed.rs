@@ -42,8 +42,9 @@ const LAG: Duration = Duration::from_secs(1);
 /// Options of a measurement.
 #[derive(Clone, Debug)]
 pub struct AttributedOptions {
-    /// What is also asked of other measurements; of it, repeats and control commands are not used.
-    pub general: StatOptions,
+    /// Of what is also asked of other measurements: interval, number of intervals, timeout, command
+    /// and output file. The rest is not used.
+    pub stat_options: StatOptions,
     /// Time from the start of the command to the start of counting.
     pub delay: Duration,
     /// Cgroups with rows of their own.
@@ -107,7 +108,7 @@ pub fn run(
     let outcome = match (outcome, seen) {
         (Ok(outcome), seen) => {
             let mut unfinished = seen?;
-            runtime.block_on(release_command(workload, signals, options.general.timeout))?;
+            runtime.block_on(release_command(workload, signals, options.stat_options.timeout))?;
             printer.print_rest(&mut unfinished, &outcome)?;
             outcome
         }
@@ -138,8 +139,8 @@ fn record_options(
     plan: &Plan,
     options: &AttributedOptions,
 ) -> record::RecordOptions {
-    let AttributedOptions { general, delay, named, catalog, .. } = options;
-    let StatOptions { interval, interval_count, timeout, command, file, .. } = general;
+    let AttributedOptions { stat_options, delay, named, catalog, .. } = options;
+    let StatOptions { interval, interval_count, timeout, command, file, .. } = stat_options;
     let interval_of = Duration::from_nanos(plan.window_ns);
     // Windows do not begin when the recording does, so two more windows make the last interval
     // whole.
@@ -211,7 +212,7 @@ impl IntervalPrinter<'_> {
             (self.printed_ns, self.end_ns) = (end - length, end);
             end - length
         });
-        let finished = (end - begin - 1) / (self.options.general.interval?.as_nanos() as i64);
+        let finished = (end - begin - 1) / (self.options.stat_options.interval?.as_nanos() as i64);
         (finished > i64::from(self.printed)).then_some(finished as u32)
     }
 
@@ -219,7 +220,7 @@ impl IntervalPrinter<'_> {
     fn print_interval(&mut self, cgroup_rows: &mut CgroupRows<'_>) -> Result<()> {
         let rows = cgroup_rows.take_rows((self.end_ns - self.printed_ns) as f64);
         self.printed_ns = self.end_ns;
-        if self.options.general.interval_count.is_none_or(|count| self.printed < count) {
+        if self.options.stat_options.interval_count.is_none_or(|count| self.printed < count) {
             let seconds = (self.end_ns - self.begin_ns.unwrap_or(self.end_ns)) as f64 / 1e9;
             self.output.print_interval(&rows, seconds)?;
         }
@@ -231,7 +232,7 @@ impl IntervalPrinter<'_> {
         unfinished: &mut CgroupRows<'_>,
         outcome: &RecordingOutcome,
     ) -> Result<()> {
-        if self.options.general.interval.is_some() {
+        if self.options.stat_options.interval.is_some() {
             return self.print_interval(unfinished);
         }
         let length = (self.end_ns - self.printed_ns) as f64;

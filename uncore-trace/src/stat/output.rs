@@ -266,6 +266,7 @@ fn elapsed_lines(repeats: &Repeats) -> String {
     if counted < 0.95 * seconds && counted < seconds - START {
         text.push_str(&time(&repeats.counted, "counted"));
     }
+    // That of several runs is not one command's.
     if let Some(CommandCpuTime { user, system }) = repeats.used.filter(|_| repeats.runs == 1) {
         let line =
             |time: Duration, label: &str| format!("{:>18.9} seconds {label}\n", time.as_secs_f64());
@@ -284,6 +285,7 @@ fn run_table(repeats: &Repeats) -> String {
         format!("{run:>18.9} ({off:+.9}) {}\n", "#".repeat(1 + bar.min(LONGEST_BAR)))
     };
     match repeats.run_seconds.as_slice() {
+        // One run has nothing to be compared with.
         [] | [_] => String::new(),
         runs => format!(
             "{0}# Table of individual measurements:\n{1}\n{0}# Final result:\n",

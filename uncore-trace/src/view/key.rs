@@ -435,8 +435,27 @@ impl<'a> FabricColumns<'a> {
 
     /// Identifies the row's line whatever was counted, in batches with the same dictionaries.
     pub(super) fn tenant_key(&self, row: usize) -> [i64; 3] {
-        let (_, owner, name, number, ..) = self.quick_key(row);
+        let (owner, name, number) = self.owner_key(row);
         [owner.into(), name.into(), number]
+    }
+
+    /// Identifies the row's owner or group of owners: the numbers of its kind, of its name, and of
+    /// its process or of a cgroup without a name.
+    #[inline]
+    fn owner_key(&self, row: usize) -> (i32, i32, i64) {
+        let name = self.name.map_or(0, |name| name.dictionary_key(row));
+        let number = match (self.pid, self.cgroup_id) {
+            (Some(pids), _) => nullable_value(pids, row).map_or_else(
+                || if self.small_processes(row).is_some() { -2 } else { -1 },
+                i64::from,
+            ),
+            (_, Some(ids)) if name == -1 => ids.get(row).map_or(-1, |id| id as i64),
+            _ if self.small_processes(row).is_some() => -2,
+            _ => -1,
+        };
+        let recorded_number = self.owner.map_or(0, |owner| owner.dictionary_key(row));
+        let owner = if self.is_other(row) { OTHER_TASKS_NUMBER } else { recorded_number };
+        (owner, name, number)
     }
 
     /// Identifies the row's event, or its link and direction: see [`QuickKey`].
@@ -455,26 +474,15 @@ impl<'a> FabricColumns<'a> {
     /// Identifies the row's line: see [`QuickKey`].
     #[inline]
     pub fn quick_key(&self, row: usize) -> QuickKey {
-        let name = self.name.map_or(0, |name| name.dictionary_key(row));
-        let number = match (self.pid, self.cgroup_id) {
-            (Some(pids), _) => nullable_value(pids, row).map_or_else(
-                || if self.small_processes(row).is_some() { -2 } else { -1 },
-                i64::from,
-            ),
-            (_, Some(ids)) if name == -1 => ids.get(row).map_or(-1, |id| id as i64),
-            _ if self.small_processes(row).is_some() => -2,
-            _ => -1,
-        };
         let event = self.quick_event(row);
-        let recorded_number = self.owner.map_or(0, |owner| owner.dictionary_key(row));
-        let owner_number = if self.is_other(row) { OTHER_TASKS_NUMBER } else { recorded_number };
+        let (owner, name, number) = self.owner_key(row);
         let cause = self.for_intervals.map_or((0, None), |divided| {
             let cgroup = divided.cgroup.map_or(-1, |(cgroup, _)| cgroup.dictionary_key(row));
             // Below -1, so that no cgroup has the number of a program.
             let name = if cgroup < 0 { divided.comm.dictionary_key(row) } else { -2 - cgroup };
             (name, nullable_value(divided.socket, row))
         });
-        (event, owner_number, name, number, cause, self.method.dictionary_key(row))
+        (event, owner, name, number, cause, self.method.dictionary_key(row))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Stage 7, VIEWS: answer questions from a recording's tables.
+//! Answers questions from a recording's tables.
 //!
 //! Views read only tables, so live and recorded answers agree. One question per file. Guarantee:
 //! memory grows with the number of different lines and names, not with the length of the recording.

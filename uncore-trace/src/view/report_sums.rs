@@ -424,7 +424,7 @@ impl EventSummer {
                 // A window without a value has one row without an owner, which makes the step
                 // unknown for all lines.
                 let unknown_steps = event.lines.iter().map(|line| line.heat.unknown_steps);
-                let unknown = unknown_steps.fold(0, std::ops::BitOr::bitor);
+                let unknown = unknown_steps.fold(0, |bits, step| bits | step);
                 event.lines.iter_mut().for_each(|line| line.heat.unknown_steps = unknown);
             }
             event.finish_lines();

@@ -157,8 +157,9 @@ fn names_recorded(recording: &Recording, column: &str) -> Result<BTreeSet<String
         let dictionary = column.dictionary_values();
         let mut is_used = vec![false; dictionary.len()];
         for key in (0..batch.num_rows()).map(|row| column.dictionary_key(row)) {
-            let key = usize::try_from(key).ok();
-            key.and_then(|key| is_used.get_mut(key)).into_iter().for_each(|used| *used = true);
+            if let Some(used) = usize::try_from(key).ok().and_then(|key| is_used.get_mut(key)) {
+                *used = true;
+            }
         }
         let used_names = is_used.iter().zip(dictionary).filter(|(used, _)| **used);
         names.extend(used_names.filter_map(|(_, name)| Some(name?.to_owned())));

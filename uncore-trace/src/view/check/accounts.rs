@@ -41,8 +41,8 @@ fn examine_batch(
         let (time_ns, value) = (read.value(row), value.get(row));
         let key = (key, nullable_value(pid, row), client.get(row));
         let previous = last_values.insert(key, (time_ns, value));
-        let is_less =
-            || previous?.1.zip(value).map(|(previous_value, value)| value < previous_value);
+        let previous_value = previous.and_then(|(_, previous_value)| previous_value);
+        let is_less = previous_value.zip(value).is_some_and(|(previous, now)| now < previous);
         tally.examine_item(|| {
             let wrong = find_fault([
                 (source.is_none() || unit.is_none(), "has an unknown source or unit"),
@@ -50,7 +50,7 @@ fn examine_batch(
                     previous.is_some_and(|(previous_ns, _)| time_ns < previous_ns),
                     "was read before the row above it",
                 ),
-                (unit.is_some_and(Unit::is_sum) && is_less() == Some(true), "is less than before"),
+                (unit.is_some_and(Unit::is_sum) && is_less, "is less than before"),
             ])?;
             Some(format!("row {} of {name:?} {wrong}", number + row as u64))
         });

@@ -154,8 +154,11 @@ fn read_windows(
             None => unknown = Some(windows.describe_window(window)),
         }
     })?;
-    let error = unknown.map(|name| anyhow!("{name}: no such counter in counters"));
-    error.map_or(Ok(()), Err).context("cannot match readings to windows")
+    match unknown {
+        Some(name) => Err(anyhow!("{name}: no such counter in counters"))
+            .context("cannot match readings to windows"),
+        None => Ok(()),
+    }
 }
 
 impl CounterTrack {

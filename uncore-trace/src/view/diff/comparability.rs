@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use super::side::{SideEvent, SideUsage};
 use crate::schema::link::PeakRate;
-
 use crate::schema::metadata;
 use crate::units;
 

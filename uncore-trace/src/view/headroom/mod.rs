@@ -16,7 +16,6 @@ use super::line_cache::LineCache;
 use super::links::{Links, PeakLimit, limit};
 use super::names::NameNumbers;
 use super::report_sums::ReportQuestion;
-
 use super::sums::{CountedTime, MomentBytes, Moments, Window};
 use crate::schema::columns::nullable_value;
 use crate::schema::fabric;

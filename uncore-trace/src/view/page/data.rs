@@ -216,7 +216,6 @@ impl PageData<'_> {
         let value = line.known_value();
         let interval = line.value_interval(&plot.event);
         let methods: Vec<_> = line.methods.iter().map(|method| printable(method)).collect();
-
         json.write_object(|json| {
             json.write_key("tenant")?.write_value(&tenant)?;
             json.write_key("name")?.write_value(&line_name(line))?;

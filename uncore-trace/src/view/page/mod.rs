@@ -39,7 +39,6 @@ use super::headroom::headroom;
 use super::incomplete::Incomplete;
 use super::links::Links;
 use super::report_sums::ReportQuestion;
-
 use super::tenants::common_grouping;
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;

@@ -140,7 +140,9 @@ impl CountedTime {
             Some(last_window) => {
                 *last_window = LastWindow { span, is_known: is_known || last_window.is_known };
             }
-            None => drop(self.last_windows.insert(counter, LastWindow { span, is_known })),
+            None => {
+                self.last_windows.insert(counter, LastWindow { span, is_known });
+            }
         }
         self.known_windows += u64::from(is_known);
         let length_ns = window.length_ns() as f64;
