@@ -509,7 +509,7 @@ fn record_machine(
                 timeline.set_relief(load.relief);
                 relief = relief.max(load.relief);
             }
-            while !timeline.close_ticks(begin + TICK_NS, true, &mut sink, &mut |_| None) {
+            while !timeline.close_bins(begin + TICK_NS, true, &mut sink, &mut |_| None) {
                 sink.hand_over(&mut writer)?;
             }
             sink.hand_over(&mut writer)?;
@@ -518,7 +518,7 @@ fn record_machine(
             }
         }
         if tick % SEAL == 0 {
-            sink.flush_rows(&mut writer)?;
+            sink.hand_over_all(&mut writer)?;
             writer.seal_rows()?;
         }
     }

@@ -239,14 +239,14 @@ fuzz_target!(|input: &[u8]| {
         let state =
             (what > 127).then(|| Peek { run, next_tid: u32::from(amount % 16), irqs, io: None });
         // The inputs are too short to fill the sink.
-        assert!(timeline.close_ticks(now, what % 2 == 0, &mut sink, &mut |_| state.clone()));
+        assert!(timeline.close_bins(now, what % 2 == 0, &mut sink, &mut |_| state.clone()));
     }
     let stop = now / TICK_NS + 1;
     timeline.stop_at(stop);
     // Long enough after the end that missing records are given up.
     for later in 1..=3 {
         let horizon = (stop + 5000 * later) * TICK_NS;
-        assert!(timeline.close_ticks(horizon, true, &mut sink, &mut |_| None));
+        assert!(timeline.close_bins(horizon, true, &mut sink, &mut |_| None));
     }
     timeline.give_up(now, &mut sink);
     assert!(timeline.is_done(), "time is left over");

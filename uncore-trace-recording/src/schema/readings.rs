@@ -1,4 +1,4 @@
-//! `readings`: raw values of the counters, one row per counter and tick.
+//! `readings`: raw values of the counters, one row for each reading of a counter.
 //!
 //! Guarantees: nothing is scaled or derived. Rows of a segment are sorted by counter, so that each
 //! column is a steady series of which `Delta` stores only the jitter; the rows of a counter are in
@@ -26,7 +26,7 @@ table! {
     enabled: Null<Bits> => Delta, "Time enabled, ns; null beside a known `value`: equal to the time running (never multiplexed).";
     running: Null<Bits> => Delta, "Time running, ns; null beside a known `value`: equal to the time enabled.";
     width_ns: I32 => Plain, "How long the sweep over this CPU's counters took, ns.";
-    trigger: Word => Dict, "What caused the row: timer, sched, irq; stop: the last count of a counter that stopped; start: the counter is read on `cpu` from then on, without a value.";
+    trigger: Word => Dict, "What caused the row: timer, sched, irq, softirq; stop: the last count of a counter that stopped; start: the counter is read on `cpu` from then on, without a value.";
     error: Null<I32> => Dict, "errno of a failed read, else null; 19 (ENODEV) where the counter stood still because its PMU is gone or moves; 95 (EOPNOTSUPP) where a witness does not count what its owner, a virtual machine, did.";
     pid: Null<I32> => Dict, "Process on the CPU at the read; null where it was not read.";
     tid: Null<I32> => Dict, "Thread on the CPU at the read; null where it was not read.";

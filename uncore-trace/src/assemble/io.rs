@@ -85,7 +85,7 @@ impl RawStream for Option<IoUse> {
         }
     }
 
-    fn lag_ns(&self) -> u64 {
+    fn arrival_delay_ns(&self) -> u64 {
         if self.is_some() { LAG_NS } else { 0 }
     }
 

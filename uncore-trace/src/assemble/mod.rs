@@ -5,7 +5,7 @@
 //! decides when a bin is closed, and closes it in all streams.
 //!
 //! State is kept for open ticks only, so memory does not depend on the length of the recording.
-//! [`Timeline::feed_record`] takes records in the order of the ring. [`Timeline::close_ticks`]
+//! [`Timeline::feed_record`] takes records in the order of the ring. [`Timeline::close_bins`]
 //! closes every tick that ended before a horizon up to which all records have been fed.
 
 mod accounts;
@@ -276,14 +276,14 @@ impl Timeline {
     ///
     /// A CPU that switches between the drain and the peek has sent a record that is still in the
     /// ring. So time becomes a gap only if the next emptied ring does not hold it either.
-    pub fn close_ticks(
+    pub fn close_bins(
         &mut self,
         horizon_ns: u64,
         emptied: bool,
         sink: &mut Sink,
         peek: &mut dyn FnMut(u32) -> Option<Peek>,
     ) -> bool {
-        let closable_ns = horizon_ns.saturating_sub(self.streams.lag_ns());
+        let closable_ns = horizon_ns.saturating_sub(self.streams.arrival_delay_ns());
         let mut peeks = CpuPeeks::new(peek);
         loop {
             if !self.consumer.make_rows(&mut sink.rows) {

@@ -66,7 +66,7 @@ impl RawStream for PendingMonitors {
         Self::new(start.start_ns, start.setup.plan.window_ns)
     }
 
-    fn lag_ns(&self) -> u64 {
+    fn arrival_delay_ns(&self) -> u64 {
         if self.has_readings { WAIT_NS } else { 0 }
     }
 
@@ -174,7 +174,7 @@ pub(super) mod tests {
     fn a_reading_is_of_the_window_that_ends_before_it() {
         let (mut consumer, mut sink) = (Kept::default(), Sink::default());
         let mut monitors = PendingMonitors::new(1000, 100);
-        assert_eq!(monitors.lag_ns(), 0);
+        assert_eq!(monitors.arrival_delay_ns(), 0);
         // One of the window before the first, two of the first, one of the second, and one in the
         // middle of the third, which is of that one.
         for (time, bytes) in [(1001, 1), (1102, 2), (1149, 3), (1201, 4), (1250, 5)] {
@@ -186,7 +186,7 @@ pub(super) mod tests {
                 lost: Vec::new(),
             }));
         }
-        assert_eq!(monitors.lag_ns(), WAIT_NS);
+        assert_eq!(monitors.arrival_delay_ns(), WAIT_NS);
         let mut ends = Vec::new();
         for end in [1100, 1200, 1300] {
             let before = consumer.0.len();

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 pub(super) use self::counter::SampleOwner;
 use self::counter::{CounterProgress, EntryLimits, ObservedCount, logged_value};
-use self::reader_cpu::{CounterSet, ReaderCpu, Slots};
+use self::reader_cpu::{CounterSet, PlacedCounters, ReaderCpu};
 use super::loss::Ledger;
 use super::reading_output::{ReadingColumns, ReadingOutput};
 use super::span::TickTime;
@@ -254,7 +254,7 @@ impl Readers {
 
     /// The counters of a sample, and how many of them are read at every context switch. A sample at
     /// a switch may be of counters that another CPU reads at each tick.
-    fn sample_slots(&self, sample: &SampleRecord) -> Option<(Slots, usize)> {
+    fn sample_slots(&self, sample: &SampleRecord) -> Option<(PlacedCounters, usize)> {
         if let Some(known) = self.known_set(sample) {
             return Some((Rc::clone(&known.slots), known.at_switch));
         }
@@ -281,6 +281,7 @@ impl Readers {
         ledger: &mut Ledger,
         log: &mut impl ReadingOutput,
     ) {
+        // The last tick that had ended: see [`CounterReading::tick`].
         let tick = sample.begin_ns / self.tick_ns;
         let Some((slots, at_switch)) =
             self.sample_slots(sample).filter(|_| tick >= self.start_tick)

@@ -98,7 +98,7 @@ impl Sink {
     }
 
     /// Hands all rows to the writer.
-    pub fn flush_rows(&mut self, writer: &mut dyn RowStore) -> Result<()> {
+    pub fn hand_over_all(&mut self, writer: &mut dyn RowStore) -> Result<()> {
         self.hand_rows(writer, 1)
     }
 

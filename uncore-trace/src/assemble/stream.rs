@@ -37,7 +37,7 @@ pub(super) trait RawStream: Sized {
     fn stop_at(&mut self, _stop: TickTime) {}
 
     /// How long after its end a bin waits for what belongs to it, ns.
-    fn lag_ns(&self) -> u64 {
+    fn arrival_delay_ns(&self) -> u64 {
         0
     }
 

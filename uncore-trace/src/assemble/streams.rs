@@ -57,8 +57,8 @@ macro_rules! streams {
             }
 
             /// How long a bin waits for the slowest stream, ns.
-            pub(super) fn lag_ns(&self) -> u64 {
-                [$(self.$name.lag_ns(),)+].into_iter().max().unwrap_or_default()
+            pub(super) fn arrival_delay_ns(&self) -> u64 {
+                [$(self.$name.arrival_delay_ns(),)+].into_iter().max().unwrap_or_default()
             }
 
             /// Whether no stream waits for what belongs to the bin.

@@ -10,6 +10,9 @@
 //! | [`DivisionInput`](super::division_method::DivisionInput) | the same, scaled, as a method gets it |
 //! | [`DividedWindow`](super::windows::DividedWindow) | one counter: the shares |
 //! | [`EndedWindow`] | all counters, each with its [`WindowState`]: undivided while it waits for later ticks, then divided |
+//!
+//! `attribute/rows.rs` makes rows of `fabric` of the shares, `tables::thread` writes them, and
+//! `view::key` reads them for the answers.
 
 use super::counter::TrackedCounter;
 use super::learning::Learning;
@@ -87,9 +90,9 @@ impl WindowCloser<'_> {
     ) {
         let WindowState::Undivided(undivided) = state else { return };
         let track = &mut self.tracks[index];
-        let (counts, is_port) = (track.counter.role.is_divided(), track.counter.is_port());
+        let (has_rows, is_port) = (track.counter.role.is_divided(), track.counter.is_port());
         let waits = track.learns && self.learning.has_lag();
-        if !counts && !is_port {
+        if !has_rows && !is_port {
             *state = WindowState::Nothing;
         } else if !waits {
             let histories = self.learning.histories_of(track.set);
@@ -97,7 +100,7 @@ impl WindowCloser<'_> {
             let divided = track.divide_window(tick, tick_ns, undivided, histories, self.names);
             self.learning.note_port_confidence(index, track);
             self.learning.note_device_shares(index, &divided);
-            *state = if counts { WindowState::Divided(divided) } else { WindowState::Nothing };
+            *state = if has_rows { WindowState::Divided(divided) } else { WindowState::Nothing };
         }
     }
 }

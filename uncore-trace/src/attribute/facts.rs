@@ -11,7 +11,7 @@ use crate::schema::origin::RecordingOrigin;
 pub struct RecordingFacts<'a> {
     /// The planned counters.
     pub plan: &'a Plan,
-    /// The counters that have rows in `fabric`, in the order of [`order_counters`].
+    /// The counters that were opened, also those without rows, in the order of [`order_counters`].
     pub counters: &'a [u32],
     /// The methods of attribution.
     pub settings: AttributionSettings,

@@ -5,6 +5,12 @@
 //! shares sum to the count: what cannot be attributed goes to
 //! [`Owner::Unattributed`](crate::entries::Owner::Unattributed).
 //!
+//! A reading passes [`attributor`], which takes the entries; [`counter`] with its [`series`], which
+//! has the count of a window; [`closing`], at the end of the window; a method
+//! ([`division_method`]), at once or when the window has waited ([`waiting`]); [`row_queue`] and
+//! [`rows`]. When methods learn, [`learning`] says: from the use in [`history`], with `learner`.
+//! `stages` change windows and shares around the division.
+//!
 //! No two files import each other, directly or through others (`tests/structure.rs`), so this file
 //! defines nothing: what files share stands in a file below them.
 

@@ -124,10 +124,11 @@ pub enum CpuContext {
     Softirq(u32),
 }
 
-/// All counters of a reader CPU, read together.
+/// The counters that one CPU has read in one sweep: all of its own, those that it reads at every
+/// switch, or those that it reads for another CPU. The slots tell which.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampleRecord {
-    /// Reader CPU.
+    /// The CPU that read them.
     pub cpu: u32,
     /// Time before the first read, ns on `CLOCK_MONOTONIC`.
     pub begin_ns: u64,

@@ -1,4 +1,7 @@
 //! Turns bytes from the kernel into typed records, with checked reads.
+//!
+//! `record/ring_feed.rs` reads the rings, and gives the decoded records to
+//! [`Timeline::feed_record`](crate::assemble::Timeline::feed_record).
 
 mod decode;
 mod merge;

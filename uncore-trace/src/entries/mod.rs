@@ -29,7 +29,9 @@
 //! | `uncore_trace_common::record::Reading` | the BPF programs | the ring buffer |
 //! | [`RawReading`](crate::drain::RawReading) | `drain`: in a [`SampleRecord`](crate::drain::SampleRecord) | `assemble/readings.rs` |
 //! | [`CounterReading`] with its [`CounterValue`] | `assemble/readers`: of a counter, not of a slot | the log, and the table `readings` |
-//! | [`Count`](crate::count::Count) | `attribute/series.rs`: the difference of two readings | the methods |
+//! | [`Count`](crate::count::Count) | `attribute/series.rs`: what was counted since the counter was opened | the end of a window |
+//!
+//! What it is from there on is in the table of `attribute/closing.rs`.
 
 mod account;
 mod device_hold;

@@ -1,4 +1,7 @@
 //! Recording: runs the pipeline from an open session to finished tables.
+//!
+//! The loop is in `recorder.rs`: `ring_feed.rs` takes records from the rings to the time line,
+//! `side_sources.rs` polls what is not in the rings, and `state.rs` closes ticks.
 
 mod accounts;
 mod args;

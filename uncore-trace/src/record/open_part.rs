@@ -214,7 +214,7 @@ impl Draft {
         }
         // Rows of counters and CPUs go to the writer before the first row that refers to them: the
         // writer seals them in that order.
-        sink.flush_rows(&mut writer)?;
+        sink.hand_over_all(&mut writer)?;
         Ok(OpenPart {
             timeline,
             sink,
@@ -253,7 +253,7 @@ impl OpenPart {
     pub(super) fn seal_rows(&mut self, sources: &mut SideSources<'_>) -> Result<()> {
         // Sources come first: they give it rows, losses and metadata.
         let has_new_metadata = sources.seal_part(self)?;
-        self.sink.flush_rows(&mut self.writer)?;
+        self.sink.hand_over_all(&mut self.writer)?;
         let losses = self.timeline.ledger.totals().values().sum();
         if self.losses_sealed.replace(losses) != Some(losses) || has_new_metadata {
             metadata::note_losses(&mut self.pairs, &self.timeline.ledger)?;

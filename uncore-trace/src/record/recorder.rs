@@ -193,7 +193,7 @@ impl RecorderLoop<'_> {
         let timer_moves = self.feed.timer_moves();
         self.cpu_changes.apply_due_change(&mut self.state, &mut self.sources, timer_moves)?;
         // Last: a CPU that has just gone offline does not hold up its ticks.
-        self.state.close_ticks(outcome.horizon_ns, outcome.has_emptied)?;
+        self.state.close_bins(outcome.horizon_ns, outcome.has_emptied)?;
         Ok(outcome.has_emptied)
     }
 

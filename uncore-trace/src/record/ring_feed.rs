@@ -38,8 +38,8 @@ pub(super) struct RingFeed {
     longest: Duration,
     /// By ring: bytes that were read since the rings were empty.
     backlog: Vec<u64>,
-    /// By CPU: readings of counters in this feed.
-    readings_by_cpu: Vec<u64>,
+    /// By CPU: samples in this feed.
+    samples_by_cpu: Vec<u64>,
     drops: DropCounts,
 }
 
@@ -51,7 +51,7 @@ impl RingFeed {
             merge: Merge::new(ring_count),
             longest,
             backlog: vec![0; ring_count],
-            readings_by_cpu: vec![0; possible as usize],
+            samples_by_cpu: vec![0; possible as usize],
             drops: DropCounts::default(),
         }
     }
@@ -69,7 +69,7 @@ impl RingFeed {
         let begin = Instant::now();
         let mut has_emptied = true;
         let mut record_count = 0;
-        self.readings_by_cpu.fill(0);
+        self.samples_by_cpu.fill(0);
         let rings = state.session.rings();
         let backlog = &mut self.backlog;
         let mut read_record = |ring: usize| {
@@ -85,7 +85,7 @@ impl RingFeed {
                 Ok(record) => {
                     // Counted here and not by a source: this runs millions of times a second.
                     if let DrainedRecord::Sample(sample) = &record
-                        && let Some(readings) = self.readings_by_cpu.get_mut(sample.cpu as usize)
+                        && let Some(readings) = self.samples_by_cpu.get_mut(sample.cpu as usize)
                     {
                         *readings += 1;
                     }
@@ -116,7 +116,7 @@ impl RingFeed {
     /// What sources are told of a feed.
     pub(super) fn fed_records(&self, outcome: FeedOutcome) -> FedRecords<'_> {
         let FeedOutcome { has_emptied, record_count, .. } = outcome;
-        FedRecords { record_count, has_emptied, readings_by_cpu: &self.readings_by_cpu }
+        FedRecords { record_count, has_emptied, samples_by_cpu: &self.samples_by_cpu }
     }
 
     /// Whether more than half of a ring was in use since the rings were empty; together they have

@@ -121,8 +121,8 @@ pub(super) struct FedRecords<'f> {
     pub record_count: u64,
     /// Whether the rings were emptied.
     pub has_emptied: bool,
-    /// Number of readings of counters, by the CPU that read them.
-    pub readings_by_cpu: &'f [u64],
+    /// Number of samples, by the CPU that read them.
+    pub samples_by_cpu: &'f [u64],
 }
 
 /// Counters that are no longer read.

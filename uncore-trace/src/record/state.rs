@@ -56,7 +56,7 @@ impl RecorderState<'_> {
         for open_part in self.open_parts.oldest_first() {
             open_part.timeline.apply_change(change, time_ns, &mut open_part.sink, &mut peek_cpu);
             // As at the begin of a part: rows that refer to the current CPUs must come later.
-            open_part.sink.flush_rows(&mut open_part.writer)?;
+            open_part.sink.hand_over_all(&mut open_part.writer)?;
         }
         self.common.apply_change(change);
         for &cpu in &change.went_offline {
@@ -66,9 +66,9 @@ impl RecorderState<'_> {
         Ok(())
     }
 
-    /// Closes the ticks whose records, sent until `horizon_ns`, have been fed; `has_emptied`: the
+    /// Closes the bins whose records, sent until `horizon_ns`, have been fed; `has_emptied`: the
     /// rings are empty, so that a CPU that sent nothing has nothing to send.
-    pub(super) fn close_ticks(&mut self, horizon_ns: u64, has_emptied: bool) -> Result<()> {
+    pub(super) fn close_bins(&mut self, horizon_ns: u64, has_emptied: bool) -> Result<()> {
         let mut failed = None;
         let session = &self.session;
         let mut peek_cpu = |cpu| {
@@ -78,7 +78,7 @@ impl RecorderState<'_> {
             })
         };
         for open_part in self.open_parts.oldest_first() {
-            while !open_part.timeline.close_ticks(
+            while !open_part.timeline.close_bins(
                 horizon_ns,
                 has_emptied,
                 &mut open_part.sink,

@@ -173,7 +173,7 @@ impl SideSource for WitnessWatch<'_> {
     ) -> Result<()> {
         let mut drained_readings = 0;
         for cpu in self.remaining.keys() {
-            let readings = fed.readings_by_cpu.get(*cpu as usize).copied().unwrap_or(0);
+            let readings = fed.samples_by_cpu.get(*cpu as usize).copied().unwrap_or(0);
             if readings > 0 {
                 *self.cost.readings.entry(*cpu).or_default() += readings;
                 drained_readings += readings;
@@ -339,7 +339,7 @@ mod tests {
     fn readings_that_come_faster_than_they_are_drained_are_too_many() {
         let mut backlog = Backlog::default();
         let mut drained = |readings, record_count, has_emptied| {
-            let fed = FedRecords { record_count, has_emptied, readings_by_cpu: &[] };
+            let fed = FedRecords { record_count, has_emptied, samples_by_cpu: &[] };
             backlog.note_drain(readings, fed)
         };
         assert!(!drained(5000, 6000, false) && !drained(5000, 6000, false));

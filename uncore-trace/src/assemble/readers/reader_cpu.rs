@@ -8,7 +8,7 @@ use crate::open::{Layout, PlacedCounter};
 use crate::schema::loss::Cause;
 
 /// The counters of a sample.
-pub(super) type Slots = Rc<[PlacedCounter]>;
+pub(super) type PlacedCounters = Rc<[PlacedCounter]>;
 
 /// A set of counters that a CPU reads or has read.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct CounterSet {
     /// The first slot.
     pub first_slot: u32,
     /// The counters, in the order of slots.
-    pub slots: Slots,
+    pub slots: PlacedCounters,
     /// How many of the counters are read at every context switch; these come first.
     pub at_switch: usize,
     /// The place of the first counter that other CPUs read too.
