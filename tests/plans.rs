@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use uncore_trace::catalog::Catalog;
-use uncore_trace::catalog::source::Cause;
+use uncore_trace::catalog::source::TrafficCause;
 use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::machine;
 use uncore_trace::plan::{Counter, Plan, PlanRequest, plan};
@@ -69,7 +69,7 @@ fn every_plan_is_consistent() {
             assert_eq!(counter.id as usize, index);
             assert_eq!(counter.leader, None);
             assert!(machine.cpus.online.contains(counter.cpu));
-            let of_cpus = counter.cause.is_none_or(|cause| cause == Cause::Cpu);
+            let of_cpus = counter.cause.is_none_or(|cause| cause == TrafficCause::Cpu);
             let divided = of_cpus && !counter.is_of_unknown_cause();
             assert!(!divided || !counter.sees.is_empty(), "{counter:?}");
             assert!(counter.far.iter().all(|cpu| counter.sees.contains(cpu)), "{counter:?}");

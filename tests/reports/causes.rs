@@ -9,7 +9,7 @@ use std::path::Path;
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::family::PmuKind;
 use uncore_trace::catalog::pmu_words::PmuWords;
-use uncore_trace::catalog::source::Cause;
+use uncore_trace::catalog::source::TrafficCause;
 use uncore_trace::choice::DeclaredCause;
 use uncore_trace::cmd::list::{ListForm, View, What, render_list};
 use uncore_trace::discover::Machine;
@@ -35,7 +35,7 @@ fn plan_of_event(
 /// Who causes what a counter counts, in words.
 fn causes(counter: &Counter) -> String {
     let causes = counter.causes.iter().chain(&counter.cause);
-    let names: Vec<_> = causes.map(Cause::to_string).collect();
+    let names: Vec<_> = causes.map(TrafficCause::to_string).collect();
     if counter.is_of_unknown_cause() { "unknown".to_owned() } else { names.join(",") }
 }
 
@@ -187,11 +187,11 @@ fn the_user_can_say_the_cause_of_counters_that_have_none() {
     let cpu = plan_of_event(&machine, event, Some(DeclaredCause::Cpu)).unwrap();
     assert_eq!(
         (cpu.counters[0].cause, &cpu.counters[0].sees),
-        (Some(Cause::Cpu), &"0-1".parse().unwrap())
+        (Some(TrafficCause::Cpu), &"0-1".parse().unwrap())
     );
     assert!(cpu.counters[0].is_of_cpus());
     let device = plan_of_event(&machine, event, Some(DeclaredCause::Device)).unwrap();
-    assert_eq!(device.counters[0].cause, Some(Cause::Device));
+    assert_eq!(device.counters[0].cause, Some(TrafficCause::Device));
     assert!(device.counters[0].sees.is_empty() && !device.counters[0].is_of_unknown_cause());
     for (plan, name) in [(&cpu, "cpu"), (&device, "device")] {
         let note = format!("cause {name}, as --cause says: fabric_x/beats/");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use uncore_trace::catalog::Catalog;
 use uncore_trace::catalog::metric::PlannedMetric;
-use uncore_trace::catalog::source::Cause;
+use uncore_trace::catalog::source::TrafficCause;
 use uncore_trace::discover::{Machine, Pmu};
 use uncore_trace::plan::{Plan, PlanRequest, plan};
 
@@ -367,12 +367,16 @@ fn client_processors_count_their_memory() {
         let mem = planned(name, &["mem"], &[]);
         assert!(mem.notes.is_empty(), "{name}: {:?}", mem.notes);
         for counter in &mem.counters {
-            assert_eq!(counter.causes, BTreeSet::from([Cause::Cpu, Cause::Device]), "{name}");
+            assert_eq!(
+                counter.causes,
+                BTreeSet::from([TrafficCause::Cpu, TrafficCause::Device]),
+                "{name}"
+            );
         }
     }
     let by_origin = planned("client-skylake", &[], &["ia_requests", "gt_requests"]);
     let causes: Vec<_> = by_origin.counters.iter().map(|counter| counter.cause).collect();
-    assert_eq!(causes, [Some(Cause::Cpu), Some(Cause::Device)]);
+    assert_eq!(causes, [Some(TrafficCause::Cpu), Some(TrafficCause::Device)]);
     // Intel's names, and the names of what is not there any more.
     let first_counter_of = |name, event| brief(&planned(name, &[], &[event]))[0].clone();
     assert_eq!(

@@ -12,7 +12,7 @@ use uncore_trace::catalog::family::{Family, PmuKind};
 use uncore_trace::catalog::metric::Metric;
 use uncore_trace::catalog::near::Near;
 use uncore_trace::catalog::pmu_words::PmuWords;
-use uncore_trace::catalog::source::Cause;
+use uncore_trace::catalog::source::TrafficCause;
 use uncore_trace::discover::cpus::{CpuCache, CpuLocation};
 use uncore_trace::discover::event::EventAlias;
 use uncore_trace::discover::{CpuList, Cpus, Machine, Pmu, machine};
@@ -431,7 +431,7 @@ fn each_family_is_read_once_a_register_and_sees_its_part() {
                 let (register, near) = expected(family, &pmu, &event, mask);
                 let readers: CpuList = plan.counters.iter().map(|counter| counter.cpu).collect();
                 assert_eq!(readers, register.readers(), "{text} {mask:?}");
-                let of_cpus = family.possible_causes(&pmu, &event, "").contains(&Cause::Cpu);
+                let of_cpus = family.possible_causes(&pmu, &event, "").contains(&TrafficCause::Cpu);
                 for counter in plan.counters.iter().filter(|_| of_cpus) {
                     let near_cpus = counter.sees.iter().filter(|cpu| !counter.far.contains(*cpu));
                     let part_cpus = (0..8)

@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use arrow::datatypes::DataType;
 
-use super::loss::{self, Cause, LossCost};
+use super::loss::{self, LossCause, LossCost};
 use super::{ALL, TableDef, counters, rollup};
 
 /// The text above this line is written by hand.
@@ -62,7 +62,7 @@ fn table_section(table: &TableDef) -> String {
 fn cause_rows() -> String {
     let mut text =
         "\n| cause | in messages, for several | what to do |\n|---|---|---|\n".to_owned();
-    for cause in Cause::ALL {
+    for cause in LossCause::ALL {
         let words = loss::loss_in_words(cause.name(), 2);
         let remedy = match cause.cost() {
             LossCost::Precision => "nothing: less precise, no count is missing",

@@ -50,11 +50,11 @@ macro_rules! causes {
     ($($(#[$doc:meta])+ $cause:ident = $name:literal, [$singular:literal, $plural:literal], $cost:expr;)+) => {
         /// Cause of a loss.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Cause {
+        pub enum LossCause {
             $($(#[$doc])+ $cause,)+
         }
 
-        impl Cause {
+        impl LossCause {
             /// All causes.
             pub const ALL: &[Self] = &[$(Self::$cause,)+];
 
@@ -174,7 +174,7 @@ causes! {
 pub struct Losses {
     /// Cause and number of losses that cost only precision.
     pub precision: Vec<(String, u64)>,
-    /// Cause and number of all other losses. Causes that are not in [`Cause::ALL`], from a
+    /// Cause and number of all other losses. Causes that are not in [`LossCause::ALL`], from a
     /// recording of a later version, are included.
     pub missing: Vec<(String, u64)>,
 }
@@ -196,7 +196,7 @@ impl Losses {
     }
 
     /// Sorts totals of known causes into the two lists.
-    pub fn from_causes(totals: &BTreeMap<Cause, u64>) -> Self {
+    pub fn from_causes(totals: &BTreeMap<LossCause, u64>) -> Self {
         Self::from_totals(totals.iter().map(|(cause, count)| (cause.name(), *count)))
     }
 
@@ -244,7 +244,7 @@ impl Losses {
     }
 }
 
-/// A number of losses in words: `12 ticks were skipped`. A cause that is not in [`Cause::ALL`]
+/// A number of losses in words: `12 ticks were skipped`. A cause that is not in [`LossCause::ALL`]
 /// stays as it is: print it through [`crate::text::printable`].
 pub fn loss_in_words(cause: &str, count: u64) -> String {
     let words = find_cause(cause).map_or(cause, |known| known.words(count));
@@ -257,11 +257,11 @@ pub fn does_hold(cause: &str) -> bool {
     matches!(
         find_cause(cause),
         Some(
-            Cause::NotOpened
-                | Cause::WitnessLost
-                | Cause::CpuNotPlanned
-                | Cause::IoUnseen
-                | Cause::NameRefused
+            LossCause::NotOpened
+                | LossCause::WitnessLost
+                | LossCause::CpuNotPlanned
+                | LossCause::IoUnseen
+                | LossCause::NameRefused
         )
     )
 }
@@ -271,12 +271,12 @@ pub fn is_precision(cause: &str) -> bool {
     cause_cost(cause) == Some(LossCost::Precision)
 }
 
-fn find_cause(cause: &str) -> Option<Cause> {
-    Cause::ALL.iter().find(|known| known.name() == cause).copied()
+fn find_cause(cause: &str) -> Option<LossCause> {
+    LossCause::ALL.iter().find(|known| known.name() == cause).copied()
 }
 
 fn cause_cost(cause: &str) -> Option<LossCost> {
-    find_cause(cause).map(Cause::cost)
+    find_cause(cause).map(LossCause::cost)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use uncore_trace::catalog::source::Cause;
+use uncore_trace::catalog::source::TrafficCause;
 use uncore_trace::discover::CpuList;
 use uncore_trace::drain::Comm;
 use uncore_trace::entries::{CounterReading, CounterValue, Owner, ReadingTrigger};
@@ -372,8 +372,12 @@ pub(crate) fn recording_plan(case: &DrawnCase) -> Plan {
             exclusive: false,
             at_switch: false,
             exact_by: None,
-            cause: is_group.then_some(Cause::Cpu),
-            causes: if is_group { BTreeSet::new() } else { [Cause::Cpu, Cause::Remote].into() },
+            cause: is_group.then_some(TrafficCause::Cpu),
+            causes: if is_group {
+                BTreeSet::new()
+            } else {
+                [TrafficCause::Cpu, TrafficCause::Remote].into()
+            },
             io: None,
             behind: Vec::new(),
             leader: None,
@@ -391,7 +395,7 @@ pub(crate) fn recording_plan(case: &DrawnCase) -> Plan {
                 socket: Some((first_cpu / case.cpus) as i16),
                 sees: cpus(first_cpu, (first_cpu + size).min(cpu_count)),
                 far: CpuList::default(),
-                cause: Some(Cause::Cpu),
+                cause: Some(TrafficCause::Cpu),
                 causes: BTreeSet::new(),
                 role: CounterRole::Weight,
                 witness_bytes: Some(SCALE),
@@ -418,7 +422,7 @@ pub(crate) fn recording_plan(case: &DrawnCase) -> Plan {
             part_of: None,
             exclusive: false,
             at_switch: true,
-            cause: Some(Cause::Cpu),
+            cause: Some(TrafficCause::Cpu),
             causes: BTreeSet::new(),
             role: CounterRole::Weight,
             witness_bytes: Some(64.0),

@@ -3,7 +3,7 @@
 use super::sink::Sink;
 use super::stream::{ClosingBin, RawStream, StreamContext, StreamStart};
 use crate::drain::DrainedRecord;
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 
 /// Cgroups whose rows are made in one bin. Each may need a file or two to be read for the name of
 /// its container, and a machine can have thousands when a recording begins.
@@ -48,7 +48,7 @@ impl RawStream for CgroupStream {
         }
         for names in cgroups.take_refused() {
             let detail = format!("{}: users other than root may have given this name", names.path);
-            ledger.add_explained(Cause::NameRefused, end_ns, None, &detail);
+            ledger.add_explained(LossCause::NameRefused, end_ns, None, &detail);
         }
     }
 }

@@ -7,13 +7,13 @@ use super::sink::{DroppedSlices, RefusedEntries, Sink};
 use crate::clock::TimeSpan;
 use crate::entries::{MissingCount, MissingReason, Relief};
 use crate::open::StopCause;
-use crate::schema::loss::{Cause, LossCost, Losses, Row};
+use crate::schema::loss::{LossCause, LossCost, Losses, Row};
 use crate::schema::origin::RecordingOrigin;
 
 /// One loss.
 #[derive(Clone, Debug)]
 struct LossEntry {
-    cause: Cause,
+    cause: LossCause,
     time_ns: u64,
     span_ns: u64,
     cpu: Option<u32>,
@@ -24,7 +24,7 @@ struct LossEntry {
 
 impl LossEntry {
     /// One loss at a moment, of no CPU and no counter.
-    const fn new(cause: Cause, time_ns: u64) -> Self {
+    const fn new(cause: LossCause, time_ns: u64) -> Self {
         let (cpu, counter, detail) = (None, None, None);
         Self { cause, time_ns, span_ns: 0, cpu, counter, count: 1, detail }
     }
@@ -34,9 +34,9 @@ impl LossEntry {
 #[derive(Debug, Default)]
 pub struct Ledger {
     pending: Vec<LossEntry>,
-    totals: BTreeMap<Cause, u64>,
+    totals: BTreeMap<LossCause, u64>,
     /// Begin of the first loss of each cause, ns on `CLOCK_MONOTONIC`.
-    pub first_begin_ns: BTreeMap<Cause, u64>,
+    pub first_begin_ns: BTreeMap<LossCause, u64>,
     /// Counters whose loss does not make the recording incomplete.
     optional: BTreeSet<u32>,
 }
@@ -50,7 +50,7 @@ impl Ledger {
     /// Enters a loss noticed at `time_ns`, covering the `span_ns` nanoseconds before it.
     pub fn add_loss(
         &mut self,
-        cause: Cause,
+        cause: LossCause,
         time_ns: u64,
         span_ns: u64,
         cpu: Option<u32>,
@@ -63,7 +63,7 @@ impl Ledger {
     /// Enters the span for which there is no record of `cpu`, if there is one.
     pub(super) fn add_run_gap(&mut self, cpu: u32, gap: Option<TimeSpan>) {
         if let Some(gap) = gap {
-            self.add_loss(Cause::RunGap, gap.end_ns, gap.len_ns(), Some(cpu), None, 1);
+            self.add_loss(LossCause::RunGap, gap.end_ns, gap.len_ns(), Some(cpu), None, 1);
         }
     }
 
@@ -82,7 +82,7 @@ impl Ledger {
             cpu: Some(cpu),
             count: missing.max(1),
             detail: Some(format!("its counters are read on CPU {reader} from here")),
-            ..LossEntry::new(Cause::ReaderOffline, time_ns)
+            ..LossEntry::new(LossCause::ReaderOffline, time_ns)
         });
     }
 
@@ -92,7 +92,7 @@ impl Ledger {
             span_ns: dropped.end_ns.abs_diff(dropped.begin_ns),
             count: dropped.rows,
             detail: Some("slices came faster than they could be written".to_owned()),
-            ..LossEntry::new(Cause::SlicesDropped, dropped.end_ns as u64)
+            ..LossEntry::new(LossCause::SlicesDropped, dropped.end_ns as u64)
         });
     }
 
@@ -102,7 +102,7 @@ impl Ledger {
             span_ns: lost.span_ns,
             count: lost.count,
             detail: Some(lost.detail.clone()),
-            ..LossEntry::new(Cause::MonitorLost, lost.time_ns)
+            ..LossEntry::new(LossCause::MonitorLost, lost.time_ns)
         });
     }
 
@@ -112,14 +112,18 @@ impl Ledger {
         self.enter_loss(LossEntry {
             cpu: Some(cpu),
             detail: Some(detail),
-            ..LossEntry::new(Cause::CpuNotPlanned, time_ns)
+            ..LossEntry::new(LossCause::CpuNotPlanned, time_ns)
         });
     }
 
     /// Enters `count` marks that were rejected, for the reason in `detail`.
     pub fn add_rejected_marks(&mut self, time_ns: u64, count: u64, detail: &str) {
         let detail = Some(detail.to_owned());
-        self.enter_loss(LossEntry { count, detail, ..LossEntry::new(Cause::MarkLost, time_ns) });
+        self.enter_loss(LossEntry {
+            count,
+            detail,
+            ..LossEntry::new(LossCause::MarkLost, time_ns)
+        });
     }
 
     /// Enters that the recorder leaves out something else than for the `span` ns before `time`.
@@ -141,7 +145,7 @@ impl Ledger {
             // Rows that say how it ended are not losses of their own.
             count: u64::from(new_relief > old_relief),
             detail: Some(detail),
-            ..LossEntry::new(Cause::Overload, time_ns)
+            ..LossEntry::new(LossCause::Overload, time_ns)
         });
     }
 
@@ -169,7 +173,7 @@ impl Ledger {
             // This is one loss, however many rows describe it.
             count: u64::from(span_ns.is_none()),
             detail: Some(detail.to_owned()),
-            ..LossEntry::new(Cause::CounterStopped, time_ns)
+            ..LossEntry::new(LossCause::CounterStopped, time_ns)
         });
     }
 
@@ -178,18 +182,18 @@ impl Ledger {
         let MissingCount { reason: lack, counter, cpu, time, span_ns } = *missing;
         match lack {
             MissingReason::NoBoundary => {
-                self.add_loss(Cause::NoBoundary, time, span_ns, Some(cpu), Some(counter), 1);
+                self.add_loss(LossCause::NoBoundary, time, span_ns, Some(cpu), Some(counter), 1);
             }
             MissingReason::NotScheduled => {
-                self.add_loss(Cause::NotScheduled, time, span_ns, Some(cpu), Some(counter), 1);
+                self.add_loss(LossCause::NotScheduled, time, span_ns, Some(cpu), Some(counter), 1);
             }
             MissingReason::ReadFailed(errno) => {
                 let error = std::io::Error::from_raw_os_error(errno);
-                self.add_explained(Cause::ReadFailed, time, Some(counter), &error.to_string());
+                self.add_explained(LossCause::ReadFailed, time, Some(counter), &error.to_string());
             }
             MissingReason::NoReader => {
                 let text = "no online CPU can read the counter";
-                self.add_explained(Cause::ReadFailed, time, Some(counter), text);
+                self.add_explained(LossCause::ReadFailed, time, Some(counter), text);
             }
         }
     }
@@ -197,7 +201,7 @@ impl Ledger {
     /// Enters a loss with an explanation.
     pub fn add_explained(
         &mut self,
-        cause: Cause,
+        cause: LossCause,
         time_ns: u64,
         counter: Option<u32>,
         detail: &str,
@@ -209,7 +213,7 @@ impl Ledger {
     fn enter_loss(&mut self, mut entry: LossEntry) {
         let is_optional = entry.counter.is_some_and(|counter| self.optional.contains(&counter));
         if is_optional && entry.cause.cost() != LossCost::Precision {
-            entry.cause = Cause::WitnessLost;
+            entry.cause = LossCause::WitnessLost;
         }
         *self.totals.entry(entry.cause).or_default() += entry.count;
         let begin_ns = entry.time_ns.saturating_sub(entry.span_ns);
@@ -226,7 +230,7 @@ impl Ledger {
         }
         if let Some(RefusedEntries { count, time_ns, why }) = sink.take_refused() {
             let detail = Some(why.to_string());
-            let refused = LossEntry::new(Cause::Disorder, time_ns);
+            let refused = LossEntry::new(LossCause::Disorder, time_ns);
             self.enter_loss(LossEntry { count, detail, ..refused });
         }
         let RecordingOrigin { host, boot_id, cluster } = &sink.origin;
@@ -247,7 +251,7 @@ impl Ledger {
     }
 
     /// Totals by cause.
-    pub const fn totals(&self) -> &BTreeMap<Cause, u64> {
+    pub const fn totals(&self) -> &BTreeMap<LossCause, u64> {
         &self.totals
     }
 
@@ -266,11 +270,11 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.set_optional([7]);
         ledger.add_stopped_counter(10, 0, 7, StopCause::Cpu, None);
-        ledger.add_explained(Cause::NotOpened, 11, Some(7), "no such event");
-        ledger.add_loss(Cause::NotScheduled, 12, 3, Some(0), Some(7), 1);
-        ledger.add_loss(Cause::NoBoundary, 12, 3, Some(0), Some(7), 1);
+        ledger.add_explained(LossCause::NotOpened, 11, Some(7), "no such event");
+        ledger.add_loss(LossCause::NotScheduled, 12, 3, Some(0), Some(7), 1);
+        ledger.add_loss(LossCause::NoBoundary, 12, 3, Some(0), Some(7), 1);
         assert!(ledger.loss_summary().is_complete());
-        let totals = [(Cause::NoBoundary, 1), (Cause::WitnessLost, 3)];
+        let totals = [(LossCause::NoBoundary, 1), (LossCause::WitnessLost, 3)];
         assert_eq!(ledger.totals().clone(), totals.into());
         ledger.add_stopped_counter(20, 0, 8, StopCause::Cpu, None);
         assert!(!ledger.loss_summary().is_complete());
@@ -279,9 +283,9 @@ mod tests {
     #[test]
     fn a_lost_count_makes_the_recording_incomplete_and_a_late_tick_does_not() {
         let mut ledger = Ledger::default();
-        ledger.add_loss(Cause::LateTick, 0, 0, None, None, 12);
+        ledger.add_loss(LossCause::LateTick, 0, 0, None, None, 12);
         assert!(ledger.loss_summary().is_complete());
-        ledger.add_loss(Cause::RingFull, 0, 0, None, None, 1);
+        ledger.add_loss(LossCause::RingFull, 0, 0, None, None, 1);
         assert!(!ledger.loss_summary().is_complete());
     }
 }

@@ -67,7 +67,7 @@ use crate::entries::{EntryConsumer, LogEntry, Relief};
 use crate::identity::cgroups::Cgroups;
 use crate::identity::names::TaskNames;
 use crate::open::CpuSetChange;
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 use crate::schema::runtime;
 
 /// A boundary reading is missing if it has not arrived after this time, ns: ten times the longest
@@ -266,7 +266,7 @@ impl Timeline {
         if self.progress.span.stop_ns.is_some_and(|stop| closed_ns < stop) {
             self.consumer.finish_windows(&mut sink.rows);
             let span_ns = now_ns.saturating_sub(closed_ns);
-            self.ledger.add_loss(Cause::Unfinished, now_ns, span_ns, None, None, 1);
+            self.ledger.add_loss(LossCause::Unfinished, now_ns, span_ns, None, None, 1);
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::loss::Ledger;
 use crate::clock::TimeSpan;
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 
 /// How often the time of an offline CPU is reported, ns. A recording that is killed then has it.
 const REPORT_NS: u64 = 1_000_000_000;
@@ -62,7 +62,7 @@ impl OfflineCpu {
         if self.until_ns > self.reported_ns {
             // A CPU is offline once, however many rows describe it.
             let (span, count) = (self.until_ns - self.reported_ns, u64::from(self.is_new));
-            ledger.add_loss(Cause::CpuOffline, self.until_ns, span, Some(cpu), None, count);
+            ledger.add_loss(LossCause::CpuOffline, self.until_ns, span, Some(cpu), None, count);
             (self.reported_ns, self.is_new) = (self.until_ns, false);
         }
     }

@@ -22,7 +22,7 @@ use crate::drain::{self, SampleRecord};
 use crate::entries::{Owner, RAN_GUEST, ReadingTrigger, STANDS_STILL};
 use crate::open::{CpuSetChange, Layout, PlacedCounter, StopCause, Stopped};
 use crate::plan::{Counter, Plan};
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 use crate::schema::readings;
 
 /// All reader CPUs.
@@ -302,7 +302,14 @@ impl Readers {
         let lost = reader.sequence.map_or(0, lost_after);
         reader.sequence = Some(sample.sequence);
         if lost > 0 {
-            ledger.add_loss(Cause::LostSample, sample.begin_ns, 0, Some(sample.cpu), None, lost);
+            ledger.add_loss(
+                LossCause::LostSample,
+                sample.begin_ns,
+                0,
+                Some(sample.cpu),
+                None,
+                lost,
+            );
         }
         let SampleOwner { owner, ran_guest } = sample_owner;
         let owner = owner.map(|owner| if lost > 0 { Owner::Unattributed } else { owner });

@@ -8,7 +8,7 @@ use crate::drain::{DrainedRecord, SampleRecord};
 use crate::entries::{EntryConsumer, Owner};
 use crate::identity::guests::Guests;
 use crate::plan::Counter;
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 
 /// The readers, and what says whose the counts between two readings are.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl ReadingStream {
     fn feed_sample(&mut self, sample: &SampleRecord, context: &mut StreamContext<'_>) {
         let Some(needs_owner) = self.readers.needs_owner(sample) else {
             let (time_ns, cpu) = (sample.begin_ns, Some(sample.cpu));
-            context.ledger.add_loss(Cause::LostSample, time_ns, 0, cpu, None, 1);
+            context.ledger.add_loss(LossCause::LostSample, time_ns, 0, cpu, None, 1);
             return;
         };
         let owner = needs_owner.then(|| {

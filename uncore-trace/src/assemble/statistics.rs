@@ -24,7 +24,7 @@ use super::streams::Streams;
 use crate::entries::{CounterReading, CounterValue, DeviceTransfer, ReadingTrigger};
 use crate::open::{StatisticsSample, StopCause};
 use crate::plan::{IoDirection, Plan};
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 use crate::schema::readings;
 
 /// Bytes that ended by device and direction.
@@ -253,7 +253,7 @@ impl StatisticCounter {
             let new = unseen - self.reported;
             self.reported = unseen;
             let detail = format!("{new} bytes, {} {device}", direction.direction_name());
-            ledger.add_explained(Cause::UnseenRequest, end_ns, Some(self.id), &detail);
+            ledger.add_explained(LossCause::UnseenRequest, end_ns, Some(self.id), &detail);
         }
     }
 }

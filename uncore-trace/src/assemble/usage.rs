@@ -20,7 +20,7 @@ use crate::drain::{CpuContext, DrainedRecord, Peek, RunRecord, TaskSlot};
 use crate::entries::{LogEntry, Owner};
 use crate::identity::irqs::IrqNames;
 use crate::identity::names::TaskNames;
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 
 /// Interrupt time without a record that counts as a gap if longer than this in a tick, ns.
 /// `uncore-trace check` has the same tolerance: times that are cut at the edges of a tick are
@@ -274,7 +274,7 @@ fn log_usage(cpu: u32, bin: &CpuBin, irq_names: &mut IrqNames, context: &mut Str
         raw::append_usage_rows(cpu, bin, &owners, irq_names, output.sink);
     }
     if bin.untold > MOST_UNTOLD_NS {
-        ledger.add_loss(Cause::RunGap, bin.end_ns, bin.untold, Some(cpu), None, 1);
+        ledger.add_loss(LossCause::RunGap, bin.end_ns, bin.untold, Some(cpu), None, 1);
     }
     let by_owner = |number: fn(&TaskSlot) -> u64| -> Vec<(Owner, u64)> {
         bin.tasks.iter().zip(&owners).map(|(slot, owner)| (*owner, number(slot))).collect()

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::attribute::division_method::DivisionInput;
     use crate::attribute::share::Share;
-    use crate::catalog::source::Cause;
+    use crate::catalog::source::TrafficCause;
     use crate::choice::MethodChoice;
     use crate::entries::Owner;
 
@@ -164,8 +164,8 @@ mod tests {
         };
         let whose = |cause| SourceMethod::from_cause(cause).divide_window(&window).1;
         let all = |who, confidence| vec![Share::new(who, 8.0, confidence)];
-        assert_eq!(whose(Some(Cause::Device)), all(Owner::Device, 0.5));
-        assert_eq!(whose(Some(Cause::Remote)), all(Owner::Unattributed, 0.0));
+        assert_eq!(whose(Some(TrafficCause::Device)), all(Owner::Device, 0.5));
+        assert_eq!(whose(Some(TrafficCause::Remote)), all(Owner::Unattributed, 0.0));
         assert_eq!(whose(None), all(Owner::Unattributed, 0.0));
     }
 }

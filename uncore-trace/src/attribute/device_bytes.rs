@@ -5,7 +5,7 @@ use foldhash::HashMap;
 
 use super::share::Share;
 use super::traffic_source::DeviceTraffic;
-use crate::catalog::source::Cause;
+use crate::catalog::source::TrafficCause;
 use crate::entries::Owner;
 use crate::plan::{Counter, IoDirection, Plan};
 use crate::schema::link::{Direction, LinkCounter, MEMORY};
@@ -72,7 +72,7 @@ impl DeviceDirections {
     /// beside those of CPUs. Other counters, as of links between sockets, see only some of what a
     /// device moves, and nothing says how much.
     pub(super) fn from_counter(plan: &Plan, counter: &Counter) -> Self {
-        if !counter.causes.contains(&Cause::Device) || counter.unit != "bytes" {
+        if !counter.causes.contains(&TrafficCause::Device) || counter.unit != "bytes" {
             return Self::default();
         }
         let is_counter = |member: &&LinkCounter| member.counter == counter.id;

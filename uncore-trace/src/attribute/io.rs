@@ -32,7 +32,7 @@ use super::division_method::{DivisionInput, DivisionMethod};
 use super::method::Method;
 use super::share::Share;
 use super::source::SourceMethod;
-use crate::catalog::source::Cause;
+use crate::catalog::source::TrafficCause;
 use crate::entries::Owner;
 
 /// What the method has learnt about one counter.
@@ -47,7 +47,7 @@ pub(super) struct IoMethod {
 impl DivisionMethod for IoMethod {
     fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {
         let Some(moved) = window.io else {
-            return SourceMethod::from_cause(Some(Cause::Device)).divide_window(window);
+            return SourceMethod::from_cause(Some(TrafficCause::Device)).divide_window(window);
         };
         (Method::Io, self.divide_by_bytes(window.total, window.running, moved))
     }

@@ -11,7 +11,7 @@
 use super::division_method::{DivisionInput, DivisionMethod};
 use super::method::Method;
 use super::share::Share;
-use crate::catalog::source::Cause;
+use crate::catalog::source::TrafficCause;
 use crate::entries::Owner;
 
 /// The method. It learns nothing.
@@ -22,10 +22,12 @@ pub(super) struct SourceMethod {
 
 impl SourceMethod {
     /// The method for a counter with this cause.
-    pub(super) const fn from_cause(cause: Option<Cause>) -> Self {
+    pub(super) const fn from_cause(cause: Option<TrafficCause>) -> Self {
         match cause {
-            Some(Cause::Device) => Self { owner: Owner::Device },
-            Some(Cause::Cpu | Cause::Remote) | None => Self { owner: Owner::Unattributed },
+            Some(TrafficCause::Device) => Self { owner: Owner::Device },
+            Some(TrafficCause::Cpu | TrafficCause::Remote) | None => {
+                Self { owner: Owner::Unattributed }
+            }
         }
     }
 }

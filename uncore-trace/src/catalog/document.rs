@@ -8,7 +8,7 @@ use std::{env, fs};
 use super::Catalog;
 use super::family::{Family, PmuKind};
 use super::near::{Near, NearRule};
-use super::source::{Cause, CauseRule};
+use super::source::{CauseRule, TrafficCause};
 use super::verified::Verification;
 
 /// The text above this line is written by hand.
@@ -64,7 +64,10 @@ fn is_of_devices(family: &Family) -> bool {
     let is_unconditional = |cause_rule: &CauseRule| {
         cause_rule.events == ["*"] && cause_rule.terms.is_none() && cause_rule.peer.is_none()
     };
-    family.sources.iter().any(|source| is_unconditional(source) && source.cause == [Cause::Device])
+    family
+        .sources
+        .iter()
+        .any(|source| is_unconditional(source) && source.cause == [TrafficCause::Device])
 }
 
 /// The CPUs near it, and the other causes of what it counts.
@@ -90,9 +93,9 @@ fn sight_cell(family: &Family) -> String {
         words.push("socket");
     }
     words.dedup();
-    let causes: BTreeSet<Cause> =
+    let causes: BTreeSet<TrafficCause> =
         family.sources.iter().flat_map(|source| source.cause.clone()).collect();
-    if causes.contains(&Cause::Remote) && words != ["all CPUs"] {
+    if causes.contains(&TrafficCause::Remote) && words != ["all CPUs"] {
         words.push("other sockets");
     }
     words.join(", ")
@@ -101,7 +104,7 @@ fn sight_cell(family: &Family) -> String {
 /// How `--method auto` divides its counters.
 fn method_cell(family: &Family) -> String {
     let moved = family.ports.as_ref().is_some_and(|p| !p.reads.is_empty() || !p.writes.is_empty());
-    let only_devices = |source: &CauseRule| source.cause == [Cause::Device];
+    let only_devices = |source: &CauseRule| source.cause == [TrafficCause::Device];
     let devices = family.sources.iter().filter(|source| only_devices(source));
     let all_exact = |family: &Family| family.exact.iter().any(|rule| rule.events == ["*"]);
     in_backticks(match family.kind {

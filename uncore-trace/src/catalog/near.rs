@@ -1,6 +1,6 @@
 //! The CPUs near a PMU, which are those that the cause `cpu` means.
 //!
-//! The traffic that a counter sees also depends on its [causes](super::source::Cause): that of
+//! The traffic that a counter sees also depends on its [causes](super::source::TrafficCause): that of
 //! other sockets comes from all CPUs that are not near.
 
 use serde::Deserialize;

@@ -20,7 +20,7 @@ use crate::discover::event::EventAlias;
 /// The cause of the counted requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Cause {
+pub enum TrafficCause {
     /// CPUs near the PMU, such as those of its socket: their tasks and interrupts.
     Cpu,
     /// Devices, including GPUs. The task that requested the transfer did so earlier.
@@ -29,7 +29,7 @@ pub enum Cause {
     Remote,
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for TrafficCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Cpu => "cpu",
@@ -45,7 +45,7 @@ impl fmt::Display for Cause {
 pub struct CauseRule {
     /// The causes, at least one.
     #[serde(deserialize_with = "deserialize_causes")]
-    pub cause: Vec<Cause>,
+    pub cause: Vec<TrafficCause>,
     /// The events; `*` matches anything.
     #[serde(default = "super::pattern::match_any_name")]
     pub events: Vec<String>,
@@ -61,12 +61,12 @@ pub struct CauseRule {
 }
 
 /// One cause, or a list of causes.
-fn deserialize_causes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Cause>, D::Error> {
+fn deserialize_causes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TrafficCause>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected `cpu`, `device`, `remote`, or a list of these")]
     enum WrittenCauses {
-        One(Cause),
-        Many(Vec<Cause>),
+        One(TrafficCause),
+        Many(Vec<TrafficCause>),
     }
     match WrittenCauses::deserialize(from)? {
         WrittenCauses::One(cause) => Ok(vec![cause]),
@@ -86,7 +86,7 @@ impl CauseRule {
 impl Family {
     /// The possible causes of what `event` of a PMU counts with `filter`, in the form of a planned
     /// counter (`term=0x1,...`); empty if unknown.
-    pub fn possible_causes(&self, pmu: &Pmu, event: &str, filter: &str) -> BTreeSet<Cause> {
+    pub fn possible_causes(&self, pmu: &Pmu, event: &str, filter: &str) -> BTreeSet<TrafficCause> {
         let has_peer = |source: &&CauseRule| pmu.has_peer(source.peer.as_ref());
         let set = |source: &&CauseRule| {
             source.terms.as_ref().is_none_or(|terms| has_terms(filter, terms))
@@ -116,7 +116,12 @@ impl PmuWords<'_> {
     ///
     /// They are empty for a PMU of each CPU without sources, which counts what runs there, and for
     /// the clock of a known PMU, which counts no requests.
-    pub fn event_causes(&self, event: &str, filter: &str, unit: &str) -> Option<BTreeSet<Cause>> {
+    pub fn event_causes(
+        &self,
+        event: &str,
+        filter: &str,
+        unit: &str,
+    ) -> Option<BTreeSet<TrafficCause>> {
         let causes = self.family.map(|family| family.possible_causes(self.pmu, event, filter));
         let is_clock = self.family.is_some() && unit == "cycles";
         let needs_none = is_clock || self.is_per_cpu();
@@ -125,7 +130,7 @@ impl PmuWords<'_> {
     }
 
     /// The same for an event that is given by its name alone, with the default filters.
-    pub fn causes_by_name(&self, event: PmuEvent<'_>) -> Option<BTreeSet<Cause>> {
+    pub fn causes_by_name(&self, event: PmuEvent<'_>) -> Option<BTreeSet<TrafficCause>> {
         let term = Term::bare(event.name, 1);
         // An event that needs more terms has no filter yet.
         let filter = self
@@ -146,7 +151,7 @@ mod tests {
     use super::*;
     use crate::catalog::Catalog;
 
-    fn causes(family: &str, event: &str, filter: &str) -> Vec<Cause> {
+    fn causes(family: &str, event: &str, filter: &str) -> Vec<TrafficCause> {
         let catalog = Catalog::load_embedded().unwrap();
         let found = catalog.families.iter().find(|known| known.family == family);
         found.unwrap().possible_causes(&Pmu::default(), event, filter).into_iter().collect()
@@ -154,11 +159,12 @@ mod tests {
 
     #[test]
     fn filters_and_events_tell_the_cause_of_counts() {
-        const ALL: &[Cause] = &[Cause::Cpu, Cause::Device, Cause::Remote];
-        const CPU: &[Cause] = &[Cause::Cpu];
-        const CPUS: &[Cause] = &[Cause::Cpu, Cause::Remote];
-        const DEVICE: &[Cause] = &[Cause::Device];
-        const REMOTE: &[Cause] = &[Cause::Remote];
+        const ALL: &[TrafficCause] =
+            &[TrafficCause::Cpu, TrafficCause::Device, TrafficCause::Remote];
+        const CPU: &[TrafficCause] = &[TrafficCause::Cpu];
+        const CPUS: &[TrafficCause] = &[TrafficCause::Cpu, TrafficCause::Remote];
+        const DEVICE: &[TrafficCause] = &[TrafficCause::Device];
+        const REMOTE: &[TrafficCause] = &[TrafficCause::Remote];
         for (family, event, filter, expected) in [
             ("nvidia_scf", "cmem_rd_data", "", CPUS),
             ("nvidia_scf", "remote_socket_rd_data", "", CPU),

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use super::rows::CutTicks;
 use crate::clock::{Snapshot, TimeSpan};
 use crate::schema::columns::word_column;
-use crate::schema::loss::{self, Cause};
+use crate::schema::loss::{self, LossCause};
 use crate::schema::sums::SecondGrid;
 use crate::schema::{columns, fabric, metadata};
 use crate::tables::reader::Recording;
@@ -162,7 +162,7 @@ impl PartToCut {
             let batch = batch?;
             let (times, causes) =
                 (columns::i64_column(&batch, "mono_ns")?, word_column(&batch, "cause")?);
-            let is_unread = |row: &usize| causes.get(*row) == Some(Cause::NoBoundary.name());
+            let is_unread = |row: &usize| causes.get(*row) == Some(LossCause::NoBoundary.name());
             unread_ns.extend((0..batch.num_rows()).filter(is_unread).map(|row| times.value(row)));
         }
         Ok(unread_ns)

@@ -19,7 +19,7 @@ use crate::catalog::budget::find_overcommitted;
 use crate::catalog::encode::parse_raw;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::family::PmuKind;
-use crate::catalog::source::Cause;
+use crate::catalog::source::TrafficCause;
 use crate::choice::DeclaredCause;
 use crate::discover::format::WORDS;
 use crate::discover::{CpuList, Machine};
@@ -226,7 +226,7 @@ impl<'a> Assembly<'a> {
         let family = event.words.family;
         let causes = event
             .possible_causes()
-            .or_else(|| self.declared_cause.map(|declared| [Cause::from(declared)].into()));
+            .or_else(|| self.declared_cause.map(|declared| [TrafficCause::from(declared)].into()));
         let per_cpu = event.words.is_per_cpu();
         let exact_by = family.and_then(|known_family| known_family.exact_by(&encoded.event));
         let exact_by = exact_by.filter(|method| per_cpu || *method == ExactBy::Requests);
@@ -236,7 +236,7 @@ impl<'a> Assembly<'a> {
         let Sight { sees, far } = causes.as_ref().map(sight).unwrap_or_default();
         let causes = causes.unwrap_or_default();
         let below = DevicesBelow::for_counter(self.machine, event.words, encoded, cpu);
-        let has_devices = causes.contains(&Cause::Device);
+        let has_devices = causes.contains(&TrafficCause::Device);
         self.labels.extend(label.map(|label| (id, label.clone())));
         self.plan.counters.push(Counter {
             id,

@@ -10,12 +10,12 @@ use anyhow::{Result, ensure};
 
 use super::resolve::ResolvedEvent;
 use super::{Counter, PlanRequest};
-use crate::catalog::source::Cause;
+use crate::catalog::source::TrafficCause;
 use crate::choice::DeclaredCause;
 use crate::discover::name;
 use crate::suggest::list_names;
 
-impl From<DeclaredCause> for Cause {
+impl From<DeclaredCause> for TrafficCause {
     fn from(declared: DeclaredCause) -> Self {
         match declared {
             DeclaredCause::Cpu => Self::Cpu,
@@ -26,7 +26,7 @@ impl From<DeclaredCause> for Cause {
 
 impl ResolvedEvent<'_> {
     /// The causes of what it counts; `None` if the catalog does not know them.
-    pub(super) fn possible_causes(&self) -> Option<BTreeSet<Cause>> {
+    pub(super) fn possible_causes(&self) -> Option<BTreeSet<TrafficCause>> {
         let encoded = &self.encoded;
         self.words.event_causes(&encoded.event, &encoded.filter, &encoded.unit)
     }

@@ -22,7 +22,7 @@ use super::{Counter, CounterRole, Plan};
 use crate::catalog::family::PmuKind;
 use crate::catalog::group::Group;
 use crate::catalog::pmu_words::PmuWords;
-use crate::catalog::source::Cause;
+use crate::catalog::source::TrafficCause;
 use crate::discover::CpuList;
 use crate::suggest::list_names;
 use crate::text::printable;
@@ -93,7 +93,8 @@ impl Counter {
     /// Whether several CPUs cause at least a part of what it counts, through their caches: accesses
     /// to PCIe devices are not cached, and energy is not traffic.
     pub fn is_of_cpus(&self) -> bool {
-        let by_cpus = self.cause == Some(Cause::Cpu) || self.causes.contains(&Cause::Cpu);
+        let by_cpus =
+            self.cause == Some(TrafficCause::Cpu) || self.causes.contains(&TrafficCause::Cpu);
         let is_uncached =
             [Group::Pcie, Group::Energy].iter().any(|group| group.name() == self.subsystem);
         by_cpus && !is_uncached && !self.per_cpu

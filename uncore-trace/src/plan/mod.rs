@@ -53,7 +53,7 @@ use crate::catalog::Catalog;
 use crate::catalog::exact::ExactBy;
 use crate::catalog::group::Group;
 use crate::catalog::metric::PlannedMetric;
-use crate::catalog::source::Cause;
+use crate::catalog::source::TrafficCause;
 use crate::catalog::spec::{self, EventItem};
 use crate::choice::{DeclaredCause, MethodChoice};
 use crate::discover::format::WORDS;
@@ -157,10 +157,10 @@ pub struct Counter {
     pub exact_by: Option<ExactBy>,
     /// The only cause of what it counts; `None` if there are several, or it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cause: Option<Cause>,
+    pub cause: Option<TrafficCause>,
     /// All causes of what it counts, if there are several; empty if unknown.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub causes: BTreeSet<Cause>,
+    pub causes: BTreeSet<TrafficCause>,
     /// The devices whose bytes it counts, if it counts bytes of PCIe root ports, of a disk or of an
     /// interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]

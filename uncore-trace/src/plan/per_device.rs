@@ -24,7 +24,7 @@ use crate::catalog::pattern::matches_any_event;
 use crate::catalog::pmu_words::PmuWords;
 use crate::catalog::ports::Locate;
 use crate::catalog::rules::OneValueRule;
-use crate::catalog::source::Cause;
+use crate::catalog::source::TrafficCause;
 use crate::discover::held_functions::SeparateFunctions;
 use crate::discover::pci::{PciAddress, PciFunction};
 use crate::suggest::list_names;
@@ -180,7 +180,7 @@ fn is_of_devices(ports: PortPmu<'_>, event: &str) -> bool {
     let causes = words.family.map(|family| family.possible_causes(words.pmu, event, ""));
     is_listed(&rule.events)
         && (!counts_bytes || is_listed(&rule.reads) || is_listed(&rule.writes))
-        && causes.is_some_and(|causes| causes == BTreeSet::from([Cause::Device]))
+        && causes.is_some_and(|causes| causes == BTreeSet::from([TrafficCause::Device]))
 }
 
 impl Assembly<'_> {

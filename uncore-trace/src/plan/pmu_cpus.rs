@@ -8,7 +8,7 @@ use super::pmus::PmuIndex;
 use crate::catalog::domain::RegisterDomain;
 use crate::catalog::near::Near;
 use crate::catalog::pmu_words::PmuWords;
-use crate::catalog::source::Cause;
+use crate::catalog::source::TrafficCause;
 use crate::discover::cpus::{CpuCache, TopologyLevel};
 use crate::discover::{CpuList, Machine, Pmu};
 use crate::text::printable;
@@ -43,7 +43,7 @@ impl Sight {
         words: PmuWords<'a>,
         event: &str,
         cpu: u32,
-        causes: &BTreeSet<Cause>,
+        causes: &BTreeSet<TrafficCause>,
     ) -> Self {
         if words.is_per_cpu() {
             return Self { sees: CpuList::from_iter([cpu]), far: CpuList::default() };
@@ -52,7 +52,7 @@ impl Sight {
         let near = || near_cpus(pmus, words, event, cpu);
         let far = |near: &CpuList| machine.cpus.online.difference(near);
         let has_cause = |cause| causes.contains(&cause);
-        match (causes.is_empty() || has_cause(Cause::Cpu), has_cause(Cause::Remote)) {
+        match (causes.is_empty() || has_cause(TrafficCause::Cpu), has_cause(TrafficCause::Remote)) {
             (true, true) => {
                 let (near, online) = (near(), &machine.cpus.online);
                 Self { sees: near.union_with(online), far: far(&near) }

@@ -13,7 +13,7 @@ use super::weights::{CpusCounter, WitnessCpus, WitnessEvent, WitnessReaders, nam
 use super::{Counter, Plan};
 use crate::catalog::family::PmuKind;
 use crate::catalog::pmu_words::PmuWords;
-use crate::catalog::source::Cause;
+use crate::catalog::source::TrafficCause;
 use crate::discover::CpuList;
 use crate::text::printable;
 
@@ -116,7 +116,7 @@ impl<'a> Assembly<'a> {
                 }
             };
             for spot in spots {
-                let causes = [Cause::Cpu].into();
+                let causes = [TrafficCause::Cpu].into();
                 let Sight { sees, .. } =
                     Sight::for_counter(&self.pmus, words, event.name, spot.cpu, &causes);
                 if seen.intersection(&sees).is_empty() && !sees.is_empty() {

@@ -26,7 +26,7 @@ use crate::discover::accounts::{
     Account, AccountReader, AccountSource, AccountValues, HeldDevices, Netlink,
 };
 use crate::entries::Accounted;
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 
 /// Time between two readings.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -186,13 +186,13 @@ impl SideSource for AccountThread {
         for (reading, unread) in self.take_readings() {
             state.open_parts.feed_reading(&reading);
             for why in unread {
-                state.note_loss(Cause::AccountUnread, reading.time_ns, &why);
+                state.note_loss(LossCause::AccountUnread, reading.time_ns, &why);
             }
         }
         if !state.is_ending
             && let Some(why) = self.send_held(|| state.open_parts.live.timeline.held_devices())
         {
-            state.note_loss(Cause::AccountUnread, mono_ns() as u64, why);
+            state.note_loss(LossCause::AccountUnread, mono_ns() as u64, why);
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::assemble::FilesReading;
 use crate::clock::mono_ns;
 use crate::drain::{DrainedRecord, FileRecord, decode_record};
 use crate::open::{OpenFiles, Session};
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 
 /// Time between two readings, and where the kernel does not let files be followed.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -80,7 +80,7 @@ impl SideSource for FileReadings {
         match files {
             Ok(files) => self.pending = Some(files),
             Err(error) => {
-                state.note_loss(Cause::HolderUnseen, mono_ns() as u64, &format!("{error:#}"));
+                state.note_loss(LossCause::HolderUnseen, mono_ns() as u64, &format!("{error:#}"));
             }
         }
         Ok(())
@@ -116,7 +116,7 @@ fn enter_first_reading(session: &Session, open_part: &mut OpenPart) {
         Some(Err(error)) => {
             let now_ns = mono_ns() as u64;
             let ledger = &mut open_part.timeline.ledger;
-            ledger.add_explained(Cause::HolderUnseen, now_ns, None, &format!("{error:#}"));
+            ledger.add_explained(LossCause::HolderUnseen, now_ns, None, &format!("{error:#}"));
         }
         None => {}
     }

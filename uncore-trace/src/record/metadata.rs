@@ -15,7 +15,7 @@ use crate::bounds;
 use crate::clock::Snapshot;
 use crate::open::Timer;
 use crate::plan::Plan;
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 use crate::schema::{SCHEMA_VERSION, metadata};
 
 /// Resources that the recorder used.
@@ -91,7 +91,7 @@ pub(super) fn at_end(open_part: &mut OpenPart, timer: Timer) -> Result<()> {
 
 /// Adds the losses so far: at the end, and at each seal in case the recorder is killed.
 pub(super) fn note_losses(pairs: &mut BTreeMap<String, String>, ledger: &Ledger) -> Result<()> {
-    let by_name = |losses: &BTreeMap<Cause, u64>| {
+    let by_name = |losses: &BTreeMap<LossCause, u64>| {
         let named: BTreeMap<_, _> = losses.iter().map(|(cause, n)| (cause.name(), *n)).collect();
         to_json(&named)
     };

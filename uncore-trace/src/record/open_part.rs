@@ -22,7 +22,7 @@ use crate::discover::Machine;
 use crate::entries::Relief;
 use crate::open::{self, CpuSetChange, Layout, Session, Stopped, Timer};
 use crate::plan::Plan;
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 use crate::schema::origin::RecordingOrigin;
 use crate::tables::thread::{Finishing, WriterHandle};
 use crate::tables::writer::{CreateOptions, RecordingTarget};
@@ -50,7 +50,7 @@ pub(super) struct CommonState<'a> {
 /// A counter that is no longer read.
 #[derive(Debug)]
 pub(super) struct RetiredCounter {
-    pub cause: Cause,
+    pub cause: LossCause,
     /// The reason, in one line.
     pub why: String,
 }
@@ -183,21 +183,27 @@ impl Draft {
             ledger.set_optional(plan.only_witnesses().map(|witness| witness.id));
         }
         for counter in session.unopened() {
-            ledger.add_explained(Cause::NotOpened, now_ns, Some(counter.counter), &counter.reason);
+            ledger.add_explained(
+                LossCause::NotOpened,
+                now_ns,
+                Some(counter.counter),
+                &counter.reason,
+            );
         }
         for (id, retired) in &common.retired {
             ledger.add_explained(retired.cause, now_ns, Some(*id), &retired.why);
         }
         for unseen in session.unseen() {
-            ledger.add_explained(Cause::IoUnseen, now_ns, None, unseen);
+            ledger.add_explained(LossCause::IoUnseen, now_ns, None, unseen);
         }
         if let Some(why) = machine.cgroups.unnamed_reason() {
             let has_tree = machine.cgroups.v2.is_some();
-            let cause = if has_tree { Cause::CgroupsPartial } else { Cause::CgroupsUnnamed };
+            let cause =
+                if has_tree { LossCause::CgroupsPartial } else { LossCause::CgroupsUnnamed };
             ledger.add_explained(cause, now_ns, None, &why);
         }
         if let Some(why) = session.unseen_holders() {
-            ledger.add_explained(Cause::HolderUnseen, now_ns, None, why);
+            ledger.add_explained(LossCause::HolderUnseen, now_ns, None, why);
         }
         if common.relief > Relief::None {
             ledger.add_relief_change(now_ns, 0, Relief::None, common.relief);
@@ -264,7 +270,10 @@ impl OpenPart {
 
     /// Ends the part, to which sources have given their last; its thread finishes the files.
     /// Returns its losses by cause.
-    pub(super) fn end_part(mut self, timer: Timer) -> Result<(Finishing, BTreeMap<Cause, u64>)> {
+    pub(super) fn end_part(
+        mut self,
+        timer: Timer,
+    ) -> Result<(Finishing, BTreeMap<LossCause, u64>)> {
         self.timeline.write_last_rows(&mut self.sink);
         self.timeline.ledger.write_rows(&mut self.sink);
         metadata::at_end(&mut self, timer)?;

@@ -20,7 +20,7 @@ use crate::clock::mono_ns;
 use crate::confine::ThreadNeeds;
 use crate::drain::DrainedRecord;
 use crate::open::{Session, Timer};
-use crate::schema::loss::{Cause, Losses};
+use crate::schema::loss::{LossCause, Losses};
 use crate::tables::thread::Finishing;
 use crate::tables::writer::RecordingSize;
 
@@ -44,7 +44,7 @@ pub(super) struct OpenParts {
     /// Number of parts that have ended.
     ended_count: u32,
     /// Losses of the parts before the live one.
-    ended_losses: BTreeMap<Cause, u64>,
+    ended_losses: BTreeMap<LossCause, u64>,
     timer: Timer,
 }
 
@@ -232,7 +232,7 @@ impl OpenParts {
 }
 
 /// Adds the losses of a part.
-fn add_losses(totals: &mut BTreeMap<Cause, u64>, lost: &BTreeMap<Cause, u64>) {
+fn add_losses(totals: &mut BTreeMap<LossCause, u64>, lost: &BTreeMap<LossCause, u64>) {
     for (&cause, count) in lost {
         *totals.entry(cause).or_default() += count;
     }

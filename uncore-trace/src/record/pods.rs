@@ -23,7 +23,7 @@ use crate::confine::{self, ThreadNeeds};
 use crate::identity::assignments::{cdi_trees, list_assignments};
 use crate::identity::kubelet::{Kubelet, connect_kubelet, socket};
 use crate::open::Session;
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 use crate::signals::event_loop;
 
 /// Time between two questions.
@@ -125,7 +125,7 @@ impl SideSource for PodThread {
         for answer in self.answers.try_iter() {
             state.open_parts.feed_reading(&answer);
             if let Err(why) = &answer.list {
-                state.note_loss(Cause::HolderUnseen, answer.time_ns, why);
+                state.note_loss(LossCause::HolderUnseen, answer.time_ns, why);
             }
             self.last_answer = Some(answer);
         }
@@ -138,7 +138,7 @@ impl SideSource for PodThread {
         open_part.timeline.feed_reading(answer, &mut open_part.sink);
         if let Err(why) = &answer.list {
             let ledger = &mut open_part.timeline.ledger;
-            ledger.add_explained(Cause::HolderUnseen, mono_ns() as u64, None, why);
+            ledger.add_explained(LossCause::HolderUnseen, mono_ns() as u64, None, why);
         }
     }
 

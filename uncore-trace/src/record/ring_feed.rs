@@ -10,7 +10,7 @@ use super::state::RecorderState;
 use crate::clock::mono_ns;
 use crate::drain::{DrainedRecord, Merge, decode_record};
 use crate::open::{DropCounts, Session};
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 
 /// Records of events that happened this long before a drain are in the ring. The delay allows for a
 /// program that the hypervisor preempts before it sends its record.
@@ -93,7 +93,12 @@ impl RingFeed {
                 }
                 Err(error) => {
                     let ledger = state.open_parts.ledger_at(horizon_ns);
-                    ledger.add_explained(Cause::Undecodable, horizon_ns, None, &error.to_string());
+                    ledger.add_explained(
+                        LossCause::Undecodable,
+                        horizon_ns,
+                        None,
+                        &error.to_string(),
+                    );
                 }
             }
             if record_count % RECORDS_AT_ONCE == 0 && begin.elapsed() >= self.longest {
@@ -149,15 +154,18 @@ impl RingFeed {
         {
             let record_kind = record_kind as u32;
             sources.each_source().for_each(|source| source.note_ring_loss(record_kind));
-            let cause =
-                if record_kind == KIND_FILE { Cause::HolderUnseen } else { Cause::RingFull };
+            let cause = if record_kind == KIND_FILE {
+                LossCause::HolderUnseen
+            } else {
+                LossCause::RingFull
+            };
             let detail = format!("{lost} records of kind {record_kind}");
             state.note_loss(cause, now_ns, &detail);
         }
         for (count, cause) in [
-            (new_drops.nested, Cause::NestedReading),
-            (new_drops.switches, Cause::UnseenSwitch),
-            (new_drops.timer, Cause::TimerStopped),
+            (new_drops.nested, LossCause::NestedReading),
+            (new_drops.switches, LossCause::UnseenSwitch),
+            (new_drops.timer, LossCause::TimerStopped),
         ] {
             if count > 0 {
                 state.open_parts.ledger_at(now_ns).add_loss(cause, now_ns, 0, None, None, count);
@@ -168,7 +176,7 @@ impl RingFeed {
             (new_drops.missed, "requests, packets or reads that came in the middle of another"),
         ] {
             if count > 0 {
-                state.note_loss(Cause::IoUnseen, now_ns, &format!("{count} {description}"));
+                state.note_loss(LossCause::IoUnseen, now_ns, &format!("{count} {description}"));
             }
         }
         Ok(())

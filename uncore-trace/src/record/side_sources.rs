@@ -19,7 +19,7 @@ use super::state::RecorderState;
 use crate::discover::Machine;
 use crate::open::Session;
 use crate::plan::Plan;
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 use crate::tables::writer::RecordingTarget;
 
 /// Prepares all sources. They are started, polled and stopped in this order. A new source is a line
@@ -129,7 +129,7 @@ pub(super) struct FedRecords<'f> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RetiredCounters {
     pub counter_ids: Vec<u32>,
-    pub cause: Cause,
+    pub cause: LossCause,
     /// The reason, in one line.
     pub why: String,
 }

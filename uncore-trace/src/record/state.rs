@@ -7,7 +7,7 @@ use super::open_parts::OpenParts;
 use super::side_sources::SideSources;
 use crate::drain::{Peek, decode_state};
 use crate::open::{CpuSetChange, Session};
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 
 /// What a drain works on. The session is dropped before the parts: its programs do not run while
 /// files are finished.
@@ -23,7 +23,7 @@ pub(super) struct RecorderState<'a> {
 
 impl RecorderState<'_> {
     /// Enters a loss at `time_ns` into the part that it belongs to.
-    pub(super) fn note_loss(&mut self, cause: Cause, time_ns: u64, why: &str) {
+    pub(super) fn note_loss(&mut self, cause: LossCause, time_ns: u64, why: &str) {
         self.open_parts.ledger_at(time_ns).add_explained(cause, time_ns, None, why);
     }
 

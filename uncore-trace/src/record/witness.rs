@@ -15,7 +15,7 @@ use crate::discover::CpuList;
 use crate::open::{HookMeter, Session};
 use crate::plan::Plan;
 use crate::plan::allowance::{MOST_READINGS, READ_NS, percent};
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 
 /// Time between two checks, ns.
 const CHECK_NS: u64 = 1_000_000_000;
@@ -157,7 +157,7 @@ impl<'a> WitnessWatch<'a> {
             ids.sort_unstable();
             self.to_drop = Some(RetiredCounters {
                 counter_ids: ids,
-                cause: Cause::WitnessLost,
+                cause: LossCause::WitnessLost,
                 why: why.to_owned(),
             });
         }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::check::facts::MetadataFacts;
 use super::losses::{self, LossTotal};
-use crate::schema::loss::{Cause, Losses};
+use crate::schema::loss::{LossCause, Losses};
 use crate::schema::{fabric, loss};
 use crate::tables::reader::Recording;
 
@@ -71,7 +71,7 @@ impl Incomplete {
     pub fn unnamed_cgroups(recording: &Recording) -> Result<Option<String>> {
         let facts =
             MetadataFacts::from_metadata(recording.open_table(&fabric::TABLE)?.metadata_pairs());
-        let causes = [Cause::CgroupsUnnamed, Cause::CgroupsPartial].map(Cause::name);
+        let causes = [LossCause::CgroupsUnnamed, LossCause::CgroupsPartial].map(LossCause::name);
         let totals = facts.loss.iter().flatten();
         let counts = totals.filter(|(cause, _)| causes.contains(&cause.as_str()));
         Ok(Losses::from_totals(counts.map(|(cause, count)| (cause, count.unsigned_abs())))

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::assemble::loss::Ledger;
 use crate::drain::SampleRecord;
 use crate::open::{Layout, PlacedCounter};
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 
 /// The counters of a sample.
 pub(super) type PlacedCounters = Rc<[PlacedCounter]>;
@@ -81,7 +81,7 @@ impl ReaderCpu {
         if tick > expected && stop_tick.is_none_or(|stop| expected <= stop) {
             let missing = tick - expected;
             let span_ns = missing * tick_ns;
-            ledger.add_loss(Cause::LateTick, time_ns, span_ns, Some(self.cpu), None, missing);
+            ledger.add_loss(LossCause::LateTick, time_ns, span_ns, Some(self.cpu), None, missing);
         }
         self.next_tick = Some(expected.max(tick + 1));
     }

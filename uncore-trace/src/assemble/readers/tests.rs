@@ -108,7 +108,7 @@ fn a_counter_that_stands_still_is_not_read_and_goes_on_when_its_pmu_is_back() {
         timer(Ok(159)),
     ];
     assert_eq!(log.0, expected);
-    assert_eq!(ledger.totals().clone(), BTreeMap::from([(Cause::CounterStopped, 1)]));
+    assert_eq!(ledger.totals().clone(), BTreeMap::from([(LossCause::CounterStopped, 1)]));
     assert!(!ledger.loss_summary().is_complete());
 }
 
@@ -179,7 +179,7 @@ fn switches_of_other_cpus_are_readings_of_the_same_counter() {
     assert!(readers.have_read(2), "no tick is expected of the other CPU");
     let (timer, event) = (ReadingTrigger::Timer, ReadingTrigger::Event);
     assert_eq!(log.0, [(timer, Ok(10)), (event, Ok(14)), (event, Ok(21)), (timer, Ok(20))]);
-    assert_eq!(ledger.totals().get(&Cause::LostSample), Some(&1));
+    assert_eq!(ledger.totals().get(&LossCause::LostSample), Some(&1));
     readers.stop_at(2);
     let after = other(3 * TICK + 5, 31, 5, 4);
     readers.log_sample(&after, SampleOwner::default(), &mut ledger, &mut log);
@@ -210,5 +210,5 @@ fn a_sample_that_ends_before_its_begin_has_no_width_and_no_number_is_too_large()
         readers.log_sample(&record, SampleOwner::default(), &mut ledger, &mut log);
     }
     assert_eq!(log.0, [100, 0, 100, 100]);
-    assert_eq!(ledger.totals().get(&Cause::LostSample), Some(&(u64::MAX - 2)));
+    assert_eq!(ledger.totals().get(&LossCause::LostSample), Some(&(u64::MAX - 2)));
 }

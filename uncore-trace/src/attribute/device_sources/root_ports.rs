@@ -11,7 +11,7 @@ use crate::attribute::device_source::{DeviceSource, DeviceSourceSetup, SocketOfS
 use crate::attribute::method::Method;
 use crate::attribute::share::Share;
 use crate::attribute::traffic_source::DeviceTraffic;
-use crate::catalog::source::Cause;
+use crate::catalog::source::TrafficCause;
 use crate::entries::Owner;
 use crate::plan::{Counter, IoDirection};
 use crate::schema::link::Direction;
@@ -63,7 +63,7 @@ pub(super) struct CountedPorts(Vec<CountedPort>);
 pub(super) fn counts_devices(track: &TrackedCounter) -> bool {
     let Counter { cause, unit, part_of, role, .. } = &track.counter;
     matches!(track.planned_method, Method::Io | Method::Source)
-        && *cause == Some(Cause::Device)
+        && *cause == Some(TrafficCause::Device)
         && unit == "bytes"
         && part_of.is_none()
         && role.is_divided()

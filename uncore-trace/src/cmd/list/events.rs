@@ -6,7 +6,7 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use super::{CellColumn, View, cell_text, draw_rows};
-use crate::catalog::source::Cause;
+use crate::catalog::source::TrafficCause;
 use crate::discover::name;
 use crate::plan::pmus::PmuIndex;
 use crate::table::ColumnFit;
@@ -27,7 +27,7 @@ pub(super) struct Row {
     /// Description, if the catalog has one.
     about: Option<String>,
     /// The possible causes of the traffic, if known.
-    causes: BTreeSet<Cause>,
+    causes: BTreeSet<TrafficCause>,
     /// Whether nothing says the causes.
     #[serde(skip)]
     unknown: bool,
@@ -109,6 +109,6 @@ fn causes_text(row: &Row) -> Option<String> {
     if row.unknown {
         return Some("unknown".to_owned());
     }
-    let causes: Vec<_> = row.causes.iter().map(Cause::to_string).collect();
+    let causes: Vec<_> = row.causes.iter().map(TrafficCause::to_string).collect();
     (!causes.is_empty()).then(|| causes.join(", "))
 }

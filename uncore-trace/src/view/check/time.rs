@@ -16,7 +16,7 @@ use super::facts::{MetadataFacts, RecordedCpuTime};
 use super::{CheckOutcome, FaultTally};
 use crate::clock::TimeSpan;
 use crate::schema::columns::{i32_column, i64_column, nullable_value, word_column};
-use crate::schema::loss::Cause;
+use crate::schema::loss::LossCause;
 use crate::schema::owner::UNATTRIBUTED;
 use crate::schema::{TableDef, irqs, loss, runtime};
 use crate::tables::reader::{Recording, TableScan};
@@ -116,7 +116,7 @@ fn common_end_ns(tables: &[TickTable; 2]) -> i64 {
 }
 
 /// Causes of losses that concern a CPU's time.
-const GAP_CAUSES: [&str; 2] = [Cause::RunGap.name(), Cause::CpuOffline.name()];
+const GAP_CAUSES: [&str; 2] = [LossCause::RunGap.name(), LossCause::CpuOffline.name()];
 
 /// Time spans of each CPU that the table `loss` covers, in order of time.
 type LossGaps = BTreeMap<i32, Vec<TimeSpan<i64>>>;
