@@ -182,13 +182,9 @@ impl Draft {
         if options.witness_budget.is_some() {
             ledger.set_optional(plan.only_witnesses().map(|witness| witness.id));
         }
-        for counter in session.unopened() {
-            ledger.add_explained(
-                LossCause::NotOpened,
-                now_ns,
-                Some(counter.counter),
-                &counter.reason,
-            );
+        for unopened in session.unopened() {
+            let (id, why) = (unopened.counter, &unopened.reason);
+            ledger.add_explained(LossCause::NotOpened, now_ns, Some(id), why);
         }
         for (id, retired) in &common.retired {
             ledger.add_explained(retired.cause, now_ns, Some(*id), &retired.why);
