@@ -281,9 +281,14 @@ impl Learning {
         }
     }
 
+    /// Number of columns of a counter's rates; `None` if it does not learn.
+    fn column_count(&self, track: &TrackedCounter) -> Option<usize> {
+        Some(self.histories_of(track.set)?.time.columns().len())
+    }
+
     /// The last tick that a counter may divide after it has learnt; `None` if it does not learn.
     fn last_divisible_tick(&self, track: &TrackedCounter, moment: LearnMoment) -> Option<u64> {
-        let columns = self.histories_of(track.set)?.time.columns().len();
+        let columns = self.column_count(track)?;
         Some(if moment.is_last {
             moment.tick
         } else {
@@ -371,7 +376,9 @@ impl Learning {
             else {
                 continue;
             };
-            let solves_rates = moment.is_last || self.schedule.is_solve_tick(position, moment.tick);
+            let columns = self.column_count(track).unwrap_or_default();
+            let solves_rates =
+                moment.is_last || self.schedule.is_solve_tick(position, moment.tick, columns);
             let last_tick = match track.planned_method {
                 _ if track.counter.is_port() => port_tick,
                 _ if !solves_rates => continue,

@@ -11,6 +11,10 @@ pub(super) const LEARN_INTERVAL_NS: u64 = 100_000_000;
 /// The first intervals, after which every counter learns: the first rates come from few ticks.
 const FIRST: [u64; 5] = [1, 2, 3, 5, 7];
 
+/// Those after which it learns as long as the first windows wait. Nothing is divided by these rates:
+/// they weigh the ticks, and the next ones are found from them.
+const FIRST_WAITING: [u64; 3] = [1, 4, 16];
+
 /// Rates are hardly known before there is this number of ticks for each column.
 const TICKS_PER_COLUMN: u64 = 10;
 
@@ -61,9 +65,20 @@ impl LearnSchedule {
         ticks > self.interval_ticks
     }
 
-    /// Whether the counter at this index learns at the end of `tick`.
-    pub(super) fn is_solve_tick(&self, counter_index: usize, tick: u64) -> bool {
+    /// Whether the first windows still wait at the end of `tick`, for the rates of this number of
+    /// columns.
+    fn are_first_waiting(&self, tick: u64, columns: usize) -> bool {
+        let first_ticks = (TICKS_PER_COLUMN * columns as u64).min(self.max_first_ticks);
+        self.has_lag() && tick - self.start_tick < first_ticks
+    }
+
+    /// Whether the counter at this index learns at the end of `tick`, the rates of this number of
+    /// columns.
+    pub(super) fn is_solve_tick(&self, counter_index: usize, tick: u64, columns: usize) -> bool {
         let number = (tick - self.start_tick) / self.interval_ticks;
+        if self.are_first_waiting(tick, columns) {
+            return FIRST_WAITING.contains(&number);
+        }
         FIRST.contains(&number) || (number + counter_index as u64).is_multiple_of(self.period)
     }
 
@@ -71,8 +86,7 @@ impl LearnSchedule {
     /// this number of columns.
     pub(super) fn last_divisible_tick(&self, tick: u64, columns: usize) -> u64 {
         let Some(lead) = self.lead_ticks else { return tick };
-        let first_ticks = (TICKS_PER_COLUMN * columns as u64).min(self.max_first_ticks);
-        if tick - self.start_tick < first_ticks {
+        if self.are_first_waiting(tick, columns) {
             self.start_tick
         } else {
             tick.saturating_sub(lead)
@@ -97,7 +111,7 @@ mod tests {
         let mut longest = 0;
         let mut divided = 7;
         for tick in 8..20_000 {
-            if schedule.is_learn_tick(tick) && schedule.is_solve_tick(place, tick) {
+            if schedule.is_learn_tick(tick) && schedule.is_solve_tick(place, tick, columns) {
                 let to = schedule.last_divisible_tick(tick, columns);
                 if to > divided {
                     longest = longest.max(tick - divided - 1);
@@ -122,10 +136,21 @@ mod tests {
     }
 
     #[test]
+    fn counters_learn_seldom_while_the_first_windows_wait() {
+        let schedule = LearnSchedule::new(0, MS, 1000 * MS);
+        let learn_ticks = |columns| -> Vec<u64> {
+            let ticks = (1..=2000).filter(|tick| schedule.is_learn_tick(*tick));
+            ticks.filter(|tick| schedule.is_solve_tick(0, *tick, columns)).collect()
+        };
+        assert_eq!(learn_ticks(200), [100, 400, 1600, 2000]);
+        assert_eq!(learn_ticks(10)[..5], [100, 200, 300, 500, 700]);
+    }
+
+    #[test]
     fn counters_learn_one_after_the_other() {
         let schedule = LearnSchedule::new(0, MS, 1000 * MS);
         for tick in (1000..2000).filter(|tick| schedule.is_learn_tick(*tick)) {
-            let solves = (0..10).filter(|place| schedule.is_solve_tick(*place, tick)).count();
+            let solves = (0..10).filter(|place| schedule.is_solve_tick(*place, tick, 5)).count();
             assert_eq!(solves, 2, "{tick}");
         }
     }

@@ -223,11 +223,11 @@ impl<M: DivisionMethod> Lagged<M> {
         self.method.learn_ticks(&self.histories);
         self.histories
             .finish_review(|predictor| self.method.rate_profile(predictor).into_iter().collect());
-        if !is_last && !self.schedule.is_solve_tick(0, self.tick) {
+        let columns = self.histories.time.columns().len();
+        if !is_last && !self.schedule.is_solve_tick(0, self.tick, columns) {
             return 0;
         }
         self.method.solve_rates(&self.histories);
-        let columns = self.histories.time.columns().len();
         if is_last { self.tick } else { self.schedule.last_divisible_tick(self.tick, columns) }
     }
 
