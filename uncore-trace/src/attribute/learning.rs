@@ -258,7 +258,8 @@ impl Learning {
         if !port_indexes.is_empty() {
             let port_tick = port_indexes
                 .iter()
-                .filter_map(|index| self.last_divisible_tick(tracks.get(*index)?, moment))
+                .filter_map(|index| self.column_count(tracks.get(*index)?))
+                .map(|columns| self.last_divisible_tick(columns, moment))
                 .min();
             // A tick is gathered when all ports have divided it, so they divide the same ticks.
             let common_tick = port_tick.unwrap_or(moment.tick);
@@ -286,14 +287,14 @@ impl Learning {
         Some(self.histories_of(track.set)?.time.columns().len())
     }
 
-    /// The last tick that a counter may divide after it has learnt; `None` if it does not learn.
-    fn last_divisible_tick(&self, track: &TrackedCounter, moment: LearnMoment) -> Option<u64> {
-        let columns = self.column_count(track)?;
-        Some(if moment.is_last {
+    /// The last tick that a counter may divide after it has learnt the rates of this number of
+    /// columns.
+    fn last_divisible_tick(&self, columns: usize, moment: LearnMoment) -> u64 {
+        if moment.is_last {
             moment.tick
         } else {
             self.schedule.last_divisible_tick(moment.tick, columns)
-        })
+        }
     }
 
     /// Sums up the ticks since the last call, for the selected sets of CPUs.
@@ -371,12 +372,11 @@ impl Learning {
         let mut plans: Vec<Option<JobPlan>> = vec![None; tracks.len()];
         let learners = tracks.iter().enumerate().filter(|(_, track)| track.learns);
         for (position, (index, track)) in learners.enumerate() {
-            let (Some(port_tick), Some(divisible_tick)) =
-                (known_tick(index), self.last_divisible_tick(track, moment))
+            let (Some(port_tick), Some(columns)) = (known_tick(index), self.column_count(track))
             else {
                 continue;
             };
-            let columns = self.column_count(track).unwrap_or_default();
+            let divisible_tick = self.last_divisible_tick(columns, moment);
             let solves_rates =
                 moment.is_last || self.schedule.is_solve_tick(position, moment.tick, columns);
             let last_tick = match track.planned_method {
