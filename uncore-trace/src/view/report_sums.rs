@@ -134,7 +134,7 @@ impl ReportEvent {
         self.time.whole.per_second().map(|per_second| value * per_second)
     }
 
-    /// Sums what lines attribute to nobody, and sorts the lines.
+    /// Sums what the lines leave unattributed, and sorts the lines.
     fn finish_lines(&mut self) {
         let nobody = self.lines.iter().filter(|line| line.owner == owner::UNATTRIBUTED);
         self.unattributed = nobody.map(|line| line.sum.value).sum();
