@@ -14,7 +14,9 @@ use tempfile::TempDir;
 use uncore_trace::schema::{TableDef, fabric};
 use uncore_trace::tables::names::table_path;
 use uncore_trace::tables::reader::{OpenTable, Recording};
-use uncore_trace::view::report_sums::{GroupBy, ReportQuestion, ReportSums, sum_report};
+use uncore_trace::view::grouping::GroupBy;
+use uncore_trace::view::question::ReportQuestion;
+use uncore_trace::view::report_sums::{ReportSums, sum_report};
 
 use crate::analysis::{root, script};
 use crate::harness::made::{self, Size};

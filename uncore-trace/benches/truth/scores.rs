@@ -21,7 +21,9 @@ use serde::Serialize;
 use uncore_trace::schema::columns::{self, nullable_value};
 use uncore_trace::schema::confidence::RIGHT_WITHIN;
 use uncore_trace::tables::reader::Recording;
-use uncore_trace::view::report_sums::{GroupBy, ReportQuestion, sum_report};
+use uncore_trace::view::grouping::GroupBy;
+use uncore_trace::view::question::ReportQuestion;
+use uncore_trace::view::report_sums::sum_report;
 
 use super::TICK_NS;
 use super::ticks::{ByteMover, FIRST_PID, MovedPart};

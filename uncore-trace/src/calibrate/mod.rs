@@ -25,7 +25,7 @@ use crate::schema::fabric;
 use crate::schema::link::Link;
 use crate::signals::{Signals, event_loop};
 use crate::tables::writer::{PieceChannel, RecordingTarget, TablePiece};
-use crate::view::key::GroupBy;
+use crate::view::grouping::GroupBy;
 use crate::view::links::Links;
 use crate::view::live::LiveFrames;
 use crate::view::live::screen::{OwnerOrder, ScreenOptions};

@@ -15,8 +15,8 @@ use crate::text::printable;
 use crate::units;
 use crate::view::diff::gate::{ExcessGrowth, Gate, GateResult};
 use crate::view::diff::{Diff, DiffQuestion, RequestedSpan, compare_spans, json, page, text};
+use crate::view::grouping::GroupBy;
 use crate::view::render::TextStyle;
-use crate::view::report_sums::GroupBy;
 use crate::view::span::TimePoint;
 
 /// Show what changed between two recordings, or between two spans of one

@@ -17,8 +17,8 @@ use crate::tables::reader::{OpenTable, Recording};
 use crate::text::printable_path;
 use crate::units;
 use crate::view::export::{SelectedRows, csv, ipc, perfetto};
+use crate::view::grouping::GroupBy;
 use crate::view::incomplete::Incomplete;
-use crate::view::key::GroupBy;
 use crate::view::span::{SelectedTime, TimePoint};
 
 /// Write a recording in the formats of other programs

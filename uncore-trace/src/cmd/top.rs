@@ -22,7 +22,7 @@ use crate::tables::rollup::RollupSelection;
 use crate::terminal;
 use crate::text::printable_path;
 use crate::top::{self, Print, ScreenChoice, ScreenFormat};
-use crate::view::key::GroupBy;
+use crate::view::grouping::GroupBy;
 use crate::view::span::{SelectedTime, TimePoint, wall_range};
 
 /// Default time between readings: ten times that of `record`, for a tenth of its cost.

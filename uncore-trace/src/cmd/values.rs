@@ -6,7 +6,7 @@ use uncore_trace_recording::option_values;
 use crate::attribute::Effort;
 use crate::open::Timer;
 use crate::record::Sampling;
-use crate::view::key::GroupBy;
+use crate::view::grouping::GroupBy;
 
 option_values! {
     Effort {

@@ -10,7 +10,7 @@ use crate::clock::{TimeSpan, duration_ns};
 use crate::schema::{fabric, runtime};
 use crate::tables::writer::TablePiece;
 use crate::text::escape_json;
-use crate::view::key::GroupBy;
+use crate::view::grouping::GroupBy;
 use crate::view::live::screen::{LiveScreen, OwnerOrder, ScreenOptions};
 use crate::view::live::{GROUPINGS, LiveFrames};
 

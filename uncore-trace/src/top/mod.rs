@@ -35,7 +35,7 @@ use crate::schema::{fabric, runtime};
 use crate::signals::{Signals, event_loop};
 use crate::tables::reader::Recording;
 use crate::tables::writer::{PieceChannel, RecordingTarget, TablePiece};
-use crate::view::key::GroupBy;
+use crate::view::grouping::GroupBy;
 use crate::view::links::Links;
 pub use crate::view::live::GROUPINGS;
 use crate::view::live::LiveFrames;

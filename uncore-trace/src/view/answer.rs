@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
+use super::grouping::GroupBy;
 use super::headroom::{FULL, LinkHeadroom};
 use super::interval::Interval;
-use super::key::GroupBy;
 use super::links::{Links, limit};
-use super::report_sums::{ReportEvent, ReportLine, ReportQuestion, ReportSums};
+use super::question::ReportQuestion;
+use super::report_sums::{ReportEvent, ReportLine, ReportSums};
 use super::tenants::sum_report_of_tenants;
 use crate::schema::fabric::HELD;
 use crate::schema::link::Direction;

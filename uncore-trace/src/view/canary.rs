@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::key::GroupBy;
+use super::grouping::GroupBy;
 use super::links::Links;
-use super::report_sums::{ReportLine, ReportQuestion, ReportSums, sum_report};
+use super::question::ReportQuestion;
+use super::report_sums::{ReportLine, ReportSums, sum_report};
 use crate::schema::canary::{CanaryKind, CanarySummary, LinkDirection};
 use crate::schema::link::Direction;
 use crate::schema::{fabric, owner};

@@ -1,4 +1,4 @@
-//! Groupings of the lines of a report, and the columns that identify the line of a row.
+//! The columns that identify the line of a row.
 
 use anyhow::Result;
 use arrow::array::{
@@ -6,138 +6,19 @@ use arrow::array::{
     StringArray,
 };
 
+use super::grouping::GroupBy;
 use super::interval::{Interval, UncertainShare};
 use super::links::Links;
-use super::report_sums::ReportQuestion;
+use super::question::ReportQuestion;
 use super::selected::SelectedBatch;
 use super::sums::Window;
 use crate::schema::cgroups::{ancestor_path, whole_job};
 use crate::schema::columns::{self, BitsColumn, WordColumn, nullable_value};
 use crate::schema::link::Direction;
 use crate::schema::owner;
-use crate::tables::reader::Recording;
-
-/// Grouping of the lines.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum GroupBy {
-    /// One line for each cgroup.
-    #[default]
-    Cgroup,
-    /// One line for each container.
-    Container,
-    /// One line for each pod.
-    Pod,
-    /// One line for each job of Slurm, with all of its steps.
-    Job,
-    /// One line for each process.
-    Pid,
-    /// One line for all processes of a name.
-    Comm,
-    /// One line for each PMU instance, summed over all owners.
-    Pmu,
-    /// One line for each root port in the counter's filter, summed over all owners.
-    Port,
-    /// One line for each device that moved data by itself.
-    Device,
-    /// One line for each kind of owner: task, `other_tasks`, irq, softirq, idle, device,
-    /// unattributed.
-    Owner,
-}
-
-impl GroupBy {
-    /// All groupings.
-    pub const ALL: [GroupBy; 10] = [
-        GroupBy::Cgroup,
-        GroupBy::Container,
-        GroupBy::Pod,
-        GroupBy::Job,
-        GroupBy::Pid,
-        GroupBy::Comm,
-        GroupBy::Pmu,
-        GroupBy::Port,
-        GroupBy::Device,
-        GroupBy::Owner,
-    ];
-
-    /// The name of the grouping in the output, the column with the names of its lines, and the
-    /// columns that it needs beside those of all groupings.
-    const fn definition(self) -> (&'static str, Option<&'static str>, &'static [&'static str]) {
-        const WHOLE: &[&str] = &["cgroup", "cgroup_confidence"];
-        match self {
-            GroupBy::Cgroup => {
-                ("cgroup", Some("cgroup"), &["cgroup_id", "cgroup", "cgroup_confidence"])
-            }
-            GroupBy::Container => {
-                ("container", Some("container"), &["container", "cgroup", "cgroup_confidence"])
-            }
-            GroupBy::Pod => ("pod", Some("pod"), &["pod", "cgroup", "cgroup_confidence"]),
-            GroupBy::Job => ("job", Some("job"), &["job", "cgroup", "cgroup_confidence"]),
-            GroupBy::Pid => ("pid", Some("comm"), &["pid", "processes"]),
-            GroupBy::Comm => ("comm", Some("comm"), &["processes"]),
-            GroupBy::Pmu => ("pmu", Some("pmu"), &["pmu"]),
-            GroupBy::Port => ("port", Some("pmu"), &["pmu"]),
-            GroupBy::Device => ("device", Some("comm"), WHOLE),
-            GroupBy::Owner => ("owner", None, WHOLE),
-        }
-    }
-
-    /// The name of the grouping in the output.
-    pub fn name(self) -> &'static str {
-        self.definition().0
-    }
-
-    /// That a recording has what lines are grouped by.
-    ///
-    /// # Errors
-    ///
-    /// It is a roll-up, which has no processes.
-    pub fn check_recording(self, recording: &Recording) -> Result<()> {
-        match self {
-            GroupBy::Pid | GroupBy::Comm => recording.require_processes(),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a line has one owner.
-    pub fn has_owner(self) -> bool {
-        !matches!(self, GroupBy::Pmu | GroupBy::Port)
-    }
-
-    /// Whether a line has all processes of its cgroups: see [`super::interval`].
-    fn has_whole_cgroups(self) -> bool {
-        !matches!(self, GroupBy::Pid | GroupBy::Comm)
-    }
-
-    /// The columns of `fabric` that are read; others are not decoded.
-    pub fn wanted_columns(self, recording: &Recording) -> Vec<&'static str> {
-        let (_, _, grouping_columns) = self.definition();
-        let divided: &[&str] = if self.has_owner() { &DIVIDED } else { &[] };
-        let rolled_up: &[&str] = match (recording.is_rollup(), self.has_owner()) {
-            (true, true) => &["known_ns", "low", "high"],
-            (true, false) => &["known_ns"],
-            (false, _) => &[],
-        };
-        [&COMMON[..], divided, grouping_columns, rolled_up].concat()
-    }
-}
 
 /// Key of the line of processes whose shares are too small for rows of their own.
 pub(super) const SMALL: &str = "(small processes)";
-
-const COMMON: [&str; 10] = [
-    "mono_ns",
-    "window_ns",
-    "counter",
-    "event",
-    "filter",
-    "unit",
-    "value",
-    "running",
-    "method",
-    "confidence",
-];
-/// Columns for lines with one owner: the owner, and what its interval needs.
-const DIVIDED: [&str; 4] = ["owner", "comm", "socket", "total"];
 
 /// Format terms that select root ports: of `nvidia_pcie` (Grace, Tegra410), `intel_iio` and
 /// `hisi_pcie` (drivers/perf, Linux 7.2).
@@ -237,7 +118,6 @@ impl<'a> FabricColumns<'a> {
         let ReportQuestion {
             grouping: grouped_by, links, cgroup_depth: depth, ref selected, ..
         } = *question;
-        let (_, name, _) = grouped_by.definition();
         let has_owner = grouped_by.has_owner();
         let divides_cgroups = !grouped_by.has_whole_cgroups();
         Ok(FabricColumns {
@@ -256,7 +136,10 @@ impl<'a> FabricColumns<'a> {
             filter: columns::word_column(batch, "filter")?,
             unit: columns::word_column(batch, "unit")?,
             owner: column_if(has_owner, || columns::word_column(batch, "owner"))?,
-            name: name.map(|name| columns::word_column(batch, name)).transpose()?,
+            name: grouped_by
+                .line_name()
+                .map(|name| columns::word_column(batch, name))
+                .transpose()?,
             pid: column_if(grouped_by == GroupBy::Pid, || columns::i32_column(batch, "pid"))?,
             processes: column_if(divides_cgroups, || columns::i32_column(batch, "processes"))?,
             cgroup_id: column_if(grouped_by == GroupBy::Cgroup, || {

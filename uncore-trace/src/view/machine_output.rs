@@ -151,7 +151,9 @@ pub(super) fn field_text<T: ToString>(number: Option<T>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report_sums::{GroupBy, ReportQuestion, sum_report};
+    use super::super::grouping::GroupBy;
+    use super::super::question::ReportQuestion;
+    use super::super::report_sums::sum_report;
     use super::super::sample::{Broken, INTACT, SampleRecording};
     use super::*;
 

@@ -198,7 +198,9 @@ fn fit_tables(
 
 #[cfg(test)]
 mod tests {
-    use super::super::report_sums::{GroupBy, ReportQuestion, keep_top_lines, sum_report};
+    use super::super::grouping::GroupBy;
+    use super::super::question::ReportQuestion;
+    use super::super::report_sums::{keep_top_lines, sum_report};
     use super::super::sample::{Broken, INTACT, SampleRecording};
     use super::*;
 

@@ -4,10 +4,11 @@
 
 use std::borrow::Cow;
 
+use super::grouping::GroupBy;
 use super::heat::STEPS;
 use super::interval::Interval;
 use super::key::SMALL;
-use super::report_sums::{GroupBy, ReportEvent, ReportLine, ReportSums};
+use super::report_sums::{ReportEvent, ReportLine, ReportSums};
 use super::table_layout::{ReportColumnKind, TableColumn, or_dash};
 use crate::terminal::cells;
 use crate::text::printable;

@@ -10,15 +10,14 @@ use std::ops::RangeInclusive;
 
 use anyhow::Result;
 
+use super::grouping::GroupBy;
 use super::heat::{Heat, Scale, StepRange, single_step};
 use super::interval::Interval;
 use super::key::FabricColumns;
-pub use super::key::GroupBy;
 use super::line_cache::LineCache;
-use super::links::Links;
 use super::parallel;
-use super::selected::ReportSelection;
-use super::span::{SelectedTime, TimePoint};
+use super::question::ReportQuestion;
+use super::span::SelectedTime;
 use super::summed_time::SummedTime;
 use super::sums::{CountedTime, HighestRate, MomentRate, ShareSum, Window};
 use super::tenants::DominantCgroup;
@@ -30,52 +29,6 @@ use crate::schema::owner;
 use crate::tables::reader::{OpenTable, Recording};
 
 mod from_sums;
-
-/// What is asked of the table `fabric`.
-#[derive(Debug, Clone, Default)]
-pub struct ReportQuestion<'a> {
-    /// Grouping of lines.
-    pub grouping: GroupBy,
-    /// Whether the user chose it: see [`super::tenants`].
-    pub is_chosen: bool,
-    /// Sum by direction of these links; `None`: by event.
-    pub links: Option<&'a Links>,
-    /// Begin; `None`: that of the recording.
-    pub begin: Option<TimePoint>,
-    /// End; `None`: that of the recording.
-    pub end: Option<TimePoint>,
-    /// Cgroups deeper than this are summed in their ancestor of this depth; 0 is the root.
-    pub cgroup_depth: Option<usize>,
-    /// Which events and cgroups.
-    pub selected: ReportSelection,
-}
-
-impl ReportQuestion<'_> {
-    /// All events of a recording, grouped by `grouping`.
-    pub fn grouped_by(grouping: GroupBy) -> Self {
-        Self { grouping, is_chosen: true, ..Self::default() }
-    }
-
-    /// The selected time of `table`, the table `fabric` of `recording`: see
-    /// [`SelectedTime::between_moments`].
-    pub(super) fn selected_time(
-        &self,
-        recording: &Recording,
-        table: &OpenTable,
-    ) -> Result<Option<SelectedTime>> {
-        let (begin, end) = (self.begin.as_ref(), self.end.as_ref());
-        SelectedTime::between_moments(recording, table, begin, end)
-    }
-
-    /// The columns of `fabric` that are read; others are not decoded.
-    pub(super) fn columns_to_read(&self, recording: &Recording) -> Vec<&'static str> {
-        let mut columns = self.grouping.wanted_columns(recording);
-        if self.selected.has_cgroups() && !columns.contains(&"cgroup") {
-            columns.push("cgroup");
-        }
-        columns
-    }
-}
 
 /// Sums of the rows of `fabric`, by event and line.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -6,10 +6,9 @@
 
 use anyhow::Result;
 
-use super::key::GroupBy;
-use super::report_sums::{
-    ReportEvent, ReportLine, ReportQuestion, ReportSums, sort_by_value, sum_report,
-};
+use super::grouping::GroupBy;
+use super::question::ReportQuestion;
+use super::report_sums::{ReportEvent, ReportLine, ReportSums, sort_by_value, sum_report};
 use crate::schema::owner;
 use crate::tables::reader::Recording;
 

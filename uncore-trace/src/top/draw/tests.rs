@@ -8,7 +8,7 @@ use crate::schema::link::Direction;
 use crate::schema::link::{Link, LinkCounter, PeakRate, PeakSource};
 use crate::tables::writer::TablePiece;
 use crate::top::TopOptions;
-use crate::view::key::GroupBy;
+use crate::view::grouping::GroupBy;
 use crate::view::links::Links;
 use crate::view::live::LiveFrames;
 

@@ -83,9 +83,10 @@ fn scan_shares(recording: &Recording, spans: &HoldingSpans) -> Result<FaultTally
                     let later_index = spans.partition_point(|span| span.begin_ns <= end_ns);
                     spans[..later_index].last().is_some_and(|span| span.end_ns > begin_ns)
                 });
-                let (row, counter) = (number + row as u64, counter.value(row));
-                let text = "its owner holds no device in the window";
-                (!holds).then(|| format!("row {row} of counter {counter}: {text}"))
+                let (row, id) = (number + row as u64, counter.value(row));
+                (!holds).then(|| {
+                    format!("row {row} of counter {id}: its owner holds no device in the window")
+                })
             });
         }
         Ok(())

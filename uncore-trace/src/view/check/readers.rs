@@ -26,8 +26,9 @@ fn scan_readings(recording: &Recording) -> Result<FaultTally> {
             let (counter, cpu) = (counter.value(row), cpu.value(row));
             tally.examine_item(|| {
                 let is_reader = readers.contains(&(counter, cpu)) || anywhere.contains(&counter);
-                let text = "which does not read it";
-                (!is_reader).then(|| format!("counter {counter} was read on CPU {cpu}, {text}"))
+                (!is_reader).then(|| {
+                    format!("counter {counter} was read on CPU {cpu}, which does not read it")
+                })
             });
         }
         Ok(())

@@ -6,8 +6,10 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
+use super::super::grouping::GroupBy;
 use super::super::incomplete::Incomplete;
-use super::super::report_sums::{GroupBy, ReportQuestion, sum_report};
+use super::super::question::ReportQuestion;
+use super::super::report_sums::sum_report;
 use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording};
 use super::super::{machine_output, render};
 use super::{CheckFinding, CheckOutcome, intact, verify_recording};

@@ -26,8 +26,8 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
 
+use super::grouping::GroupBy;
 use super::links::Links;
-use super::report_sums::GroupBy;
 use crate::schema::link::Direction;
 use rate::{RateChange, SideRate};
 use side::SideUsage;

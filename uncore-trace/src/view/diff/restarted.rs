@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::report_sums::{GroupBy, ReportEvent, merge_lines_by_name};
+use super::super::grouping::GroupBy;
+use super::super::report_sums::{ReportEvent, merge_lines_by_name};
 use super::side::name_without_id;
 
 /// Gives lines that are on one side only, and whose name is such a line on the other side too, the

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
+use super::super::grouping::GroupBy;
 use super::super::heat::Heat;
 use super::super::incomplete::Incomplete;
 use super::super::interval::Interval;
 use super::super::links::Links;
-use super::super::report_sums::{
-    GroupBy, ReportEvent, ReportLine, ReportQuestion, merge_lines_by_name, sum_report,
-};
+use super::super::question::ReportQuestion;
+use super::super::report_sums::{ReportEvent, ReportLine, merge_lines_by_name, sum_report};
 use super::super::span::TimePoint;
 use super::DiffQuestion;
 use super::rate::{MeanRate, SideRate};

@@ -16,10 +16,11 @@ use crate::schema::columns::{f64_column, nullable_value, word_column};
 use crate::schema::owner;
 use crate::tables::reader::{OpenTable, Recording};
 use crate::text::printable;
-use crate::view::key::{FabricColumns, GroupBy};
+use crate::view::grouping::GroupBy;
+use crate::view::key::FabricColumns;
 use crate::view::links::Links;
 use crate::view::names::NameNumbers;
-use crate::view::report_sums::ReportQuestion;
+use crate::view::question::ReportQuestion;
 
 /// A count: a direction of a link, or an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -183,7 +183,7 @@ fn largest_tenants(
 mod tests {
     use super::*;
     use crate::schema::fabric;
-    use crate::view::key::GroupBy;
+    use crate::view::grouping::GroupBy;
     use crate::view::sample::{Broken, INTACT, SampleRecording};
     use crate::view::span::SelectedTime;
 

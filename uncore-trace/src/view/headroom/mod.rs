@@ -15,7 +15,7 @@ use super::key::FabricColumns;
 use super::line_cache::LineCache;
 use super::links::{Links, PeakLimit, limit};
 use super::names::NameNumbers;
-use super::report_sums::ReportQuestion;
+use super::question::ReportQuestion;
 use super::sums::{CountedTime, MomentBytes, Moments, Window};
 use crate::schema::columns::nullable_value;
 use crate::schema::fabric;
@@ -204,7 +204,7 @@ impl LinkFilling {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::key::GroupBy;
+    use super::super::grouping::GroupBy;
     use super::super::sample::{
         Broken, INTACT, SampleRecording, sample_link, sample_peak, sample_plan,
     };

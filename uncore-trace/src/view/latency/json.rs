@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
+use super::super::grouping::GroupBy;
 use super::super::json_lines::{json_lines, json_object};
-use super::super::key::GroupBy;
 use super::{LinkLatency, TenantLatency, WindowMeans};
 
 /// The object of some windows.

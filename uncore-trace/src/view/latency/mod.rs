@@ -29,7 +29,7 @@ pub mod text;
 use anyhow::Result;
 
 use super::links::Links;
-use super::report_sums::ReportQuestion;
+use super::question::ReportQuestion;
 use crate::schema::metric::PlannedMetric;
 use crate::tables::reader::Recording;
 use classes::{RateClasses, WindowSums, rate_class};

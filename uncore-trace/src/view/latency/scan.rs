@@ -9,7 +9,7 @@ use super::super::key::FabricColumns;
 use super::super::line_cache::LineCache;
 use super::super::links::Links;
 use super::super::names::NameNumbers;
-use super::super::report_sums::ReportQuestion;
+use super::super::question::ReportQuestion;
 use super::super::sums::{MomentBytes, MomentRate, Moments};
 use super::classes::{RateClasses, WindowSums};
 use super::{Evaluate, OpenLatency};

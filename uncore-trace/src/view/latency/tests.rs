@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::key::GroupBy;
+use super::super::grouping::GroupBy;
 use super::super::render::TextStyle;
 use super::super::sample::{Broken, INTACT, SampleRecording, WINDOWS, sample_link, sample_plan};
 use super::*;

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::super::answer::owner_label;
-use super::super::key::GroupBy;
+use super::super::grouping::GroupBy;
 use super::super::render::TextStyle;
 use super::super::table_layout::{ReportColumnKind, TableColumn, TableFit, or_dash};
 use super::{LinkLatency, MIN_WINDOWS, TenantLatency, WindowMeans};

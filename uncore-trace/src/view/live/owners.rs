@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::GROUPINGS;
 use super::frame::{ClosedFrame, LiveTask};
-use crate::view::key::GroupBy;
+use crate::view::grouping::GroupBy;
 
 /// Most owners that are kept apart; further ones are summed.
 pub const OWNERS: usize = 4096;

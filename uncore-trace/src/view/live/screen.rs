@@ -13,7 +13,7 @@ use super::frame::{ClosedFrame, WatchedDirection, directions_of};
 use super::{LiveFrames, WatchedCount};
 use crate::schema::link::Direction;
 use crate::schema::owner;
-use crate::view::key::GroupBy;
+use crate::view::grouping::GroupBy;
 use crate::view::links::limit;
 use crate::view::sums::Confidence;
 use crate::view::tenants::DOMINANT;

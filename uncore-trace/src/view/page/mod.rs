@@ -38,7 +38,7 @@ use super::answer::answer;
 use super::headroom::headroom;
 use super::incomplete::Incomplete;
 use super::links::Links;
-use super::report_sums::ReportQuestion;
+use super::question::ReportQuestion;
 use super::tenants::common_grouping;
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::Recording;

@@ -14,7 +14,7 @@ use anyhow::Result;
 
 use super::super::key::{FabricColumns, QuickKey};
 use super::super::links::Links;
-use super::super::report_sums::ReportQuestion;
+use super::super::question::ReportQuestion;
 use super::super::span::SelectedTime;
 use super::super::sums::{MomentRate, ShareSum, TimeSteps as _};
 use super::grid::PageGrid;

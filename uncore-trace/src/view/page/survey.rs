@@ -8,9 +8,10 @@ use std::collections::{BTreeSet, HashMap};
 use anyhow::Result;
 use serde::Serialize;
 
-use super::super::key::GroupBy;
+use super::super::grouping::GroupBy;
 use super::super::links::Links;
-use super::super::report_sums::{ReportEvent, ReportLine, ReportQuestion, keep_top_lines};
+use super::super::question::ReportQuestion;
+use super::super::report_sums::{ReportEvent, ReportLine, keep_top_lines};
 use super::super::tenants::sum_report_of_tenants;
 use super::planned::PagePlan;
 use crate::schema::owner;

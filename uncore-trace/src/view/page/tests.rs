@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::key::GroupBy;
+use super::super::grouping::GroupBy;
 use super::super::sample::{
     Broken, INTACT, MARKS, SampleRecording, sample_link, sample_peak, sample_plan,
 };

@@ -6,6 +6,7 @@ use super::super::sample::{BEGIN, Broken, INTACT, SampleRecording, WINDOWS};
 use super::*;
 use crate::schema::{SCHEMA_VERSION, metadata};
 use crate::tables::writer::{CreateOptions, RecordingTarget, Writer};
+use crate::view::span::TimePoint;
 
 fn sums(usage: &ReportSums) -> Vec<f64> {
     usage.events.iter().map(|event| event.lines.iter().map(|line| line.sum.value).sum()).collect()

@@ -39,7 +39,7 @@ use super::counts::ExportNames;
 use crate::clock::Snapshot;
 use crate::schema::metadata;
 use crate::tables::reader::{OpenTable, Recording};
-use crate::view::key::GroupBy;
+use crate::view::grouping::GroupBy;
 use crate::view::span::SelectedTime;
 
 /// Numbers for the summary.
