@@ -32,37 +32,43 @@ struct SweepCause {
     context: u32,
     /// Its interrupt or softirq vector.
     number: u32,
-    /// At a switch: how counts are looked at.
-    looks: Looks,
+    /// At a switch: how counts are read from memory.
+    count_access: CountAccess,
 }
 
-/// How a count in the kernel's memory is looked at.
+/// How a count in the kernel's memory is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Looks {
+pub enum CountAccess {
     /// By a load, if the kernel has the function `bpf_rdonly_cast` (Linux 6.2 and later).
-    ByLoad,
+    Load,
     /// By a helper that copies.
-    ByCopy,
+    Copy,
 }
 
 /// Reads the counters of this CPU at an interrupt, if it has any and the last reading is not too
 /// recent. `context` and `number` are the context of the CPU until now.
 #[inline(always)]
 pub fn read_counters(trigger: u32, context: u32, number: u32) {
-    read_on(this_cpu(), SweepCause { trigger, context, number, looks: Looks::ByCopy });
+    sweep_counters(
+        this_cpu(),
+        SweepCause { trigger, context, number, count_access: CountAccess::Copy },
+    );
 }
 
 /// As [`read_counters`] at a switch, where those that are read at every switch are always read, or
 /// looked at.
 #[inline(always)]
-pub fn read_at_switch(looks: Looks) {
+pub fn read_at_switch(count_access: CountAccess) {
     let trigger = TRIGGER_SCHED;
-    read_on(this_cpu(), SweepCause { trigger, context: CONTEXT_TASK, number: 0, looks });
+    sweep_counters(
+        this_cpu(),
+        SweepCause { trigger, context: CONTEXT_TASK, number: 0, count_access },
+    );
 }
 
 /// As [`read_counters`], with the number of this CPU.
 #[inline(always)]
-fn read_on(cpu: u32, cause: SweepCause) {
+fn sweep_counters(cpu: u32, cause: SweepCause) {
     let trigger = cause.trigger;
     // User space may change it at any time, so it is read once.
     let Some(&Sampler { first: first_slot, len, at_switch, turn, .. }) = SAMPLERS.get(cpu) else {
@@ -86,7 +92,7 @@ fn read_on(cpu: u32, cause: SweepCause) {
     if trigger == TRIGGER_SCHED
         && WATCH_COUNTS.load() != 0
         && !reads_all
-        && !has_counted(progress, watched_slots, cause.looks)
+        && !has_counted(progress, watched_slots, cause.count_access)
     {
         return;
     }
@@ -240,8 +246,9 @@ pub fn read_others() {
     let read = read_slots(first_slot, others_len, sample, &raw mut progress.changed_bits);
     sample.end = monotonic_ns();
     turn::note_read(turn, sample.begin);
-    let looks = Looks::ByCopy;
-    let cause = SweepCause { trigger: TRIGGER_SCHED, context: CONTEXT_TASK, number: 0, looks };
+    let count_access = CountAccess::Copy;
+    let cause =
+        SweepCause { trigger: TRIGGER_SCHED, context: CONTEXT_TASK, number: 0, count_access };
     send_sample(sample, progress, cpu, cause, first_slot, read);
     turn::release_turn(turn);
     set_busy(progress, 0);
@@ -263,8 +270,8 @@ pub fn read_on_timer(cpu: u32) {
             number = state.soft.number as u32;
         }
     }
-    let looks = Looks::ByCopy;
-    read_on(cpu, SweepCause { trigger: TRIGGER_TIMER, context, number, looks });
+    let count_access = CountAccess::Copy;
+    sweep_counters(cpu, SweepCause { trigger: TRIGGER_TIMER, context, number, count_access });
 }
 
 /// Whether a program that was interrupted by this one is reading.
@@ -283,7 +290,7 @@ fn set_busy(progress: &mut SamplerProgress, busy: u64) {
 /// Whether one of the counters that are read at every switch may have counted since they were last
 /// read. A look at its count takes a small part of the time of a reading.
 #[inline(always)]
-fn has_counted(progress: &SamplerProgress, slots: u64, looks: Looks) -> bool {
+fn has_counted(progress: &SamplerProgress, slots: u64, count_access: CountAccess) -> bool {
     if progress.watched_slots != slots {
         return true;
     }
@@ -292,7 +299,7 @@ fn has_counted(progress: &SamplerProgress, slots: u64, looks: Looks) -> bool {
         if index >= slots as u32 {
             break;
         }
-        if look_at_count(watched.event, looks) != Some(watched.count) {
+        if look_at_count(watched.event, count_access) != Some(watched.count) {
             return true;
         }
         index += 1;
@@ -303,9 +310,9 @@ fn has_counted(progress: &SamplerProgress, slots: u64, looks: Looks) -> bool {
 /// The count of a `struct perf_event`. It may be gone, and something else be there: any number then
 /// only leads to a reading.
 #[inline(always)]
-fn look_at_count(event: u64, looks: Looks) -> Option<u64> {
+fn look_at_count(event: u64, count_access: CountAccess) -> Option<u64> {
     let offset = EVENT_COUNT.load();
-    if event == 0 || looks == Looks::ByCopy || EVENT_TYPE.load() == 0 {
+    if event == 0 || count_access == CountAccess::Copy || EVENT_TYPE.load() == 0 {
         // SAFETY: any bit pattern is a number.
         return unsafe { read_field(event as *const u8, offset) }.ok();
     }

@@ -12,12 +12,12 @@ use aya_ebpf::programs::{BtfTracePointContext, RawTracePointContext};
 
 use crate::globals::{AT_SWITCH, SAMPLE_ON_SCHED, TASK_PID};
 use crate::kernel::read_field;
-use crate::sample::Looks;
+use crate::sample::CountAccess;
 use crate::{run, sample};
 
 #[btf_tracepoint(function = "sched_switch")]
 fn sched_switch(ctx: BtfTracePointContext) -> i32 {
-    sample_switch(Looks::ByLoad);
+    sample_switch(CountAccess::Load);
     // SAFETY: trusted pointers to the two tasks; the verifier checks the loads, and the offset is
     // that of `pid` by the running kernel's BTF.
     let (tid, next_tid) = unsafe { (read_tid(ctx.arg(1)), read_tid(ctx.arg(2))) };
@@ -27,7 +27,7 @@ fn sched_switch(ctx: BtfTracePointContext) -> i32 {
 
 #[raw_tracepoint(tracepoint = "sched_switch")]
 fn raw_switch(ctx: RawTracePointContext) -> i32 {
-    sample_switch(Looks::ByCopy);
+    sample_switch(CountAccess::Copy);
     // SAFETY: checked reads of kernel memory.
     let tids = unsafe {
         (
@@ -42,9 +42,9 @@ fn raw_switch(ctx: RawTracePointContext) -> i32 {
 }
 
 #[inline(always)]
-fn sample_switch(looks: Looks) {
+fn sample_switch(count_access: CountAccess) {
     if SAMPLE_ON_SCHED.load() != 0 || AT_SWITCH.load() != 0 {
-        sample::read_at_switch(looks);
+        sample::read_at_switch(count_access);
     }
 }
 
