@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import functools
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,8 +19,8 @@ from ._text import printable
 #: Memory of the process. A small file may say that it is a large table.
 MEMORY = 8 << 30
 #: What reading a damaged file may raise.
-_DAMAGED = (pa.ArrowException, ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RuntimeError)
-_DAMAGED += (TypeError, ValueError)
+_DAMAGED: tuple[type[Exception], ...] = (pa.ArrowException, ArithmeticError, AttributeError, LookupError, MemoryError)
+_DAMAGED += (OSError, RuntimeError, TypeError, ValueError)
 
 
 def main() -> None:
@@ -38,16 +40,16 @@ def main() -> None:
         from mcp.server.mcpserver.exceptions import ToolError
         from mcp.types import ToolAnnotations
     except ImportError:
-        parser.error("the package mcp, version 2, is not installed: pip install './python[mcp]'")
+        parser.error("the package mcp, version 2, is not installed: pip install 'mcp>=2.3,<3'")
     # Where the system has such a limit.
     with suppress(ImportError, OSError, ValueError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
-    def answered(question):
+    def answered(question: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
         @functools.wraps(question)
-        def ask(*args, **kwargs):
+        def ask(*args: Any, **kwargs: Any) -> dict[str, Any]:
             try:
                 return question(*args, **kwargs)
             except Refused as error:
@@ -62,7 +64,9 @@ def main() -> None:
     # The text of the skill without its head, which is for the loader of skills.
     skill = files(__package__).joinpath("SKILL.md").read_text(encoding="utf-8").split("---\n", 2)[2].strip()
     server = MCPServer("uncore-trace", instructions=skill, log_level="WARNING")
-    for question in [answers.who_filled, answers.top_tenants, answers.bill, answers.compare, answers.what_was_lost]:
+    questions: list[Callable[..., dict[str, Any]]] = [answers.who_filled, answers.top_tenants, answers.bill]
+    questions += [answers.compare, answers.what_was_lost]
+    for question in questions:
         server.tool(annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))(answered(question))
     server.run("stdio")
 

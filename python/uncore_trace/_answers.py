@@ -34,7 +34,7 @@ _ADVICE = dict.fromkeys(["residency", "regression", "misses", "ports"], _WITNESS
 _OTHER = "docs/attribution.md says when this method is wrong; `record --cause` says who causes counts of unknown cause"
 #: Events and tenants of an answer; `event` and `span` ask for less.
 _MOST = 40
-_ABSENT = {"value": 0.0, "low": 0.0, "high": 0.0, "per_s": 0.0, "confidence": None, "methods": [], "refused": None}
+_ABSENT: dict[str, Any] = {"value": 0.0, "low": 0.0, "high": 0.0, "per_s": 0.0, "confidence": None, "methods": [], "refused": None}
 
 
 class Answers:
@@ -118,12 +118,12 @@ class Answers:
         if not (other or before or after):
             raise Refused("name another recording, or two spans: before and after")
         first = Recording(self.root, recording)
-        sides, told = [], []
+        sides, answers = [], []
         for rec, span in [(first, before), (Recording(self.root, other) if other else first, after)]:
             asked = rec.span(span)
             events = self._summed(rec, _matching(rec, rec.of(asked), event), by, None, with_empty=True)
             sides.append({its["event"]: its for its in events})
-            told.append(self._answer(rec, asked, by, event, None))
+            answers.append(self._answer(rec, asked, by, event, None))
         changed = []
         for name in sorted(sides[0].keys() & sides[1].keys()):
             both = [side[name] for side in sides]
@@ -140,7 +140,7 @@ class Answers:
             advice = sorted({text for its in both for text in its["what_to_do"]})
             changed.append({"event": name, "unit": both[0]["unit"]} | totals | shown | {"what_to_do": advice})
         note = "this says what moved; `uncore-trace diff` also weighs how much each rate varies by itself"
-        told = {"before": told[0], "after": told[1], "events": changed[:_MOST], "note": note}
+        told: dict[str, Any] = {"before": answers[0], "after": answers[1], "events": changed[:_MOST], "note": note}
         told["events_left_out"] = len(changed) - len(told["events"])
         return told | {"not_counted_in_both": sorted(sides[0].keys() ^ sides[1].keys())}
 
@@ -178,7 +178,7 @@ class Answers:
         key = [*EVENT, "owner", *names]
         used = rows.group_by(key).aggregate([("method", "distinct")]).to_pylist()
         methods = {tuple(line[name] for name in key): sorted(line["method_distinct"]) for line in used}
-        found: dict[tuple, list[dict[str, Any]]] = {}
+        found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for line in sums(rows, names).to_pylist():
             line["methods"] = methods.get(tuple(line[name] for name in key), [])
             found.setdefault(tuple(line[name] for name in EVENT), []).append(line)
@@ -192,7 +192,7 @@ class Answers:
             lines = [line for line in lines if line["value"] or (with_empty and line["high"])]
             if not (total or with_empty):
                 continue
-            its = {"event": printable(f"{event}[{filter_}]" if filter_ else event)}
+            its: dict[str, Any] = {"event": printable(f"{event}[{filter_}]" if filter_ else event)}
             if event in rec.links:
                 peak, both = rec.peak(event, filter_), [rate or 0.0 for of, rate in rates.items() if of[0] == event]
                 rate = sum(both) if peak and peak["direction"] == "both" else rates[what]
@@ -253,7 +253,8 @@ def _rate(lines: Iterable[dict[str, Any]]) -> float | None:
 
 def _matching(rec: Recording, rows: pa.Table, pattern: str, events: bool = True) -> pa.Table:
     """The rows of links, and of events, of this name."""
-    wanted, names = [], {}
+    wanted: list[int] = []
+    names: dict[str, None] = {}
     for row in rows.group_by(["counter", "event", "filter"]).aggregate([]).to_pylist():
         link = rec.on.get(row["counter"], ())
         its = [*link[:1], *([" ".join(link)] if link else [])]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +27,7 @@ BASELINE_LOG_SD = 1.0
 #: Any of these may have caused what is unattributed beyond that.
 TENANTS = ["task", "other_tasks"]
 #: Lines by one of these columns divide cgroups.
-PROCESS = frozenset(["pid", "comm"])
+_PROCESS = frozenset(["pid", "comm"])
 
 
 def half_width(confidence: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -39,13 +40,18 @@ def half_width(confidence: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.divide(RIGHT_WITHIN * 2 * math.atanh(LEVEL), twice)
 
 
-def caused(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+def divides_cgroups(names: Sequence[str]) -> bool:
+    """Whether lines by these columns divide cgroups."""
+    return not _PROCESS.isdisjoint(names)
+
+
+def caused(rows: pa.Table, is_divided: bool) -> pa.Table:
     """The rows with `cause`, which together with the socket says which errors are the same, and `lasting`, the
     confidence that half widths are made of.
 
     If lines divide cgroups, these are the program and its confidence, else the cgroup and that of its sum.
     """
-    if PROCESS.intersection(names):
+    if is_divided:
         cause, lasting = rows["comm"], rows["confidence"]
     else:
         is_named = pc.not_equal(rows["owner"], "task")
@@ -99,7 +105,7 @@ def of_somebody(whole: pa.ChunkedArray, unattributed: pa.ChunkedArray) -> pa.Chu
     return pc.max_element_wise(pc.subtract(pc.fill_null(unattributed, 0.0), of_nobody), 0.0)
 
 
-def ends(value: pa.ChunkedArray, down: pa.ChunkedArray, up: pa.ChunkedArray, most: pa.ChunkedArray) -> tuple:
+def ends(value: pa.ChunkedArray, down: pa.ChunkedArray, up: pa.ChunkedArray, most: pa.ChunkedArray) -> tuple[Any, Any]:
     """Low and high of sums: not below 0, and not above the total of the windows with rows."""
     low = pc.min_element_wise(pc.max_element_wise(pc.subtract(value, down), 0.0), value)
     high = pc.max_element_wise(pc.min_element_wise(pc.add(value, up), most), value)

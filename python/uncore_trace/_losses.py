@@ -62,6 +62,7 @@ def losses(
     # What costs counts may be at another time. If nothing says what is missing, it may be missing anywhere.
     is_elsewhere = not (killed or pieces) and any(ADVICE.get(cause, "?") and totals[cause] > 0 for cause in totals)
     has_all = is_known and (is_whole or is_elsewhere) and all(loss["costs"] == "precision" for loss in found.values())
-    told = {"recording_is_complete": is_whole, "span_is_complete": has_all, "recorder_was_killed": killed}
-    told |= {"damaged_pieces_left_out": pieces, "are_known": is_known, "times_are_known": rows is not None}
+    told: dict[str, Any] = {"recording_is_complete": is_whole, "span_is_complete": has_all}
+    told |= {"recorder_was_killed": killed, "damaged_pieces_left_out": pieces}
+    told |= {"are_known": is_known, "times_are_known": rows is not None}
     return told | {"in_span": sorted(found.values(), key=lambda loss: -loss["count"])}

@@ -74,6 +74,8 @@ def select(file: pq.ParquetFile, columns: Sequence[str] | None) -> pa.Table:
 
 def plain(rows: Any) -> pa.Table:
     """Rows as a table without dictionaries."""
+    # Polars' own conversion gives strings of a type that every pyarrow has.
+    rows = rows.to_arrow() if hasattr(rows, "to_arrow") else rows
     table = rows if isinstance(rows, pa.Table) else pa.table(rows)
     fields = [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field

@@ -58,9 +58,9 @@ class Recording:
         self.links = {link["name"]: link for link in json.loads(self.facts.get("plan", "{}")).get("links", [])}
         counted = ((name, its) for name, link in self.links.items() for its in link["counters"])
         self.on = {its["counter"]: (name, its["direction"]) for name, its in counted}
-        self.start = pc.min(pc.subtract(self.rows["mono_ns"], self.rows["window_ns"])).as_py()
-        self.end = pc.max(self.rows["mono_ns"]).as_py()
-        self.wall = self.rows["ts"][0].cast(pa.int64()).as_py() * 1000 - self.rows["mono_ns"][0].as_py()
+        self.start: int = pc.min(pc.subtract(self.rows["mono_ns"], self.rows["window_ns"])).as_py()
+        self.end: int = pc.max(self.rows["mono_ns"]).as_py()
+        self.wall: int = self.rows["ts"][0].cast(pa.int64()).as_py() * 1000 - self.rows["mono_ns"][0].as_py()
 
     def _file(self, table: str) -> Path | None:
         """The file of a table. Links of the file system are followed before it is compared: one may lead outside."""
@@ -92,7 +92,8 @@ class Recording:
             sound = SoundFile(source, f"{self.name}/{name}.parquet")
             require_listed(sound, name, json.loads(self.facts.get("tables", "{}")), f"{self.name}/{name}.parquet")
             sound.verify_row_groups()
-            return select(sound.file, None).to_pylist()
+            found: list[dict[str, Any]] = select(sound.file, None).to_pylist()
+            return found
 
     def moment(self, text: str, at_end: bool = False) -> int:
         """A time as `report --from` and `--to` take it, ns."""
@@ -137,7 +138,7 @@ class Recording:
         rows = within(self.rows, span)
         unknown = rows.filter(pc.is_null(rows["total"])).group_by(["counter", "mono_ns"]).aggregate([])
         seconds = [(ns - self.start) / 1e9 for ns in [*span, self.end]]
-        told = dict(zip(["from_s", "to_s", "recorded_s"], seconds))
+        told: dict[str, Any] = dict(zip(["from_s", "to_s", "recorded_s"], seconds))
         told |= {"from": self._utc(span[0]), "to": self._utc(span[1])}
         return {"recording": self.name, "span": told, "losses": lost | {"windows_without_a_value": len(unknown)}}
 

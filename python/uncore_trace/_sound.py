@@ -99,7 +99,7 @@ def _end(group: pq.RowGroupMetaData) -> int:
 
 
 def _begin(column: pq.ColumnChunkMetaData) -> int:
-    return column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+    return int(column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset)
 
 
 def _digest(source: pa.NativeFile, begin: int, end: int) -> str:

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ._interval import TENANTS, caused, ends, of_somebody, reaches, squared_width
+from ._interval import TENANTS, caused, divides_cgroups, ends, of_somebody, reaches, squared_width
 from ._lines import EVENT, distinct, numbered, rows_of, total
 
-_COLUMNS = ["counter", "mono_ns", "window_ns", "value", "total", "confidence", "socket", "comm", "cgroup"]
+COLUMNS = ["counter", "mono_ns", "window_ns", "value", "total", "confidence", "socket", "comm", "cgroup"]
 #: Recordings of older versions lack it.
-_LATER = "cgroup_confidence"
+LATER = "cgroup_confidence"
 
 
 def sums(rows: Any, by: str | Sequence[str] = "cgroup") -> pa.Table:
@@ -37,9 +37,14 @@ def sums(rows: Any, by: str | Sequence[str] = "cgroup") -> pa.Table:
 
     Lines are in the order of `event`, `filter`, `unit`, and the largest value first.
     """
-    table, names = rows_of(rows, by, _COLUMNS, _LATER)
+    table, names = rows_of(rows, by, COLUMNS, LATER)
+    return summed(table, names, divides_cgroups(names))
+
+
+def summed(table: pa.Table, names: Sequence[str], is_divided: bool) -> pa.Table:
+    """The sums of `rows_of`. `is_divided`: the lines divide cgroups, whatever the columns `names` are called."""
     table = numbered(numbered(table, EVENT, "what"), ["what", "owner", *names], "line")
-    table = reaches(caused(table, names))
+    table = reaches(caused(table, is_divided))
     sure = pc.cast(table["confidence"], pa.float64())
     sure = pc.if_else(pc.is_valid(table["value"]), sure, None)
     table = table.append_column("plain", sure)
