@@ -1,6 +1,6 @@
 //! What is for analysts: the macros of `queries/fabric.sql` and the package in `python/` give the
 //! numbers of `report`; the queries of `docs/analysis.md` have the answers that it shows; the
-//! notebook runs.
+//! notebook runs; the package can be published.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
@@ -132,6 +132,31 @@ fn the_questions_have_the_answers_that_are_shown() {
     let update = env::var_os("UPDATE_DOCS").map(|_| "update");
     let args: Vec<&str> = ["document", PROGRAM].into_iter().chain(update).collect();
     assert_eq!(analysis(&args), 10);
+}
+
+/// What `package.py` tried.
+fn count_tried(question: &str) -> u64 {
+    script("package.py", &[question]).as_u64().unwrap()
+}
+
+#[test]
+fn wheel_and_sdist_of_python_are_complete_and_the_wheel_needs_only_what_it_names() {
+    assert_eq!(count_tried("archives"), 2);
+}
+
+#[test]
+fn python_package_is_typed() {
+    assert!(count_tried("types") > 10);
+}
+
+#[test]
+fn first_questions_in_the_readme_of_python_run_and_have_five_lines() {
+    assert_eq!(count_tried("readme"), 3);
+}
+
+#[test]
+fn python_tests_of_the_package_pass() {
+    assert!(count_tried("tests") >= 9);
 }
 
 #[test]

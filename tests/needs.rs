@@ -38,8 +38,8 @@ pub(crate) fn python() -> PathBuf {
 }
 
 /// Modules that the tests' scripts import.
-const IMPORTS: &str = "import duckdb, grpc, mcp, opentelemetry.proto, pandas, perfetto, prometheus_client, pyarrow, \
-     xxhash";
+const IMPORTS: &str = "import build, duckdb, grpc, matplotlib, mcp, mypy, \
+     opentelemetry.proto, pandas, perfetto, prometheus_client, pyarrow, twine, xxhash";
 
 fn python_in(target: &Path) -> PathBuf {
     let python = target.join("venv/bin/python");

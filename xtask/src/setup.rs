@@ -39,17 +39,21 @@ const BPF_BY_HAND: &str = "install it by hand: `rustup toolchain install nightly
 /// is 3 MB; with the 27 packages that it pulls in (pydantic, cryptography, starlette, uvicorn,
 /// httpx2, opentelemetry-api and what these need) 41 MB, of which moto needs 19 anyway.
 /// `opentelemetry-proto` (0.4 MB) has the definitions of OTLP, and `grpcio` (20 MB) is the other
-/// side of the kubelet's client.
+/// side of the kubelet's client. `build`, `setuptools`, `twine` and `mypy` make and check the
+/// archives of `python/`, and `matplotlib` draws its plots: 190 MB with what these need.
 pub(crate) const READERS: Venv = Venv {
     name: "venv",
     packages: &[
+        "build==1.6.1",
         "duckdb==2.0.0",
         "flask==3.1.3",
         "flask-cors==6.0.5",
         "fsspec==2026.9.0",
         "grpcio==1.85.1",
+        "matplotlib==3.11.2",
         "mcp==2.3.0",
         "moto==5.2.5",
+        "mypy==2.4.1",
         "obstore==0.12.1",
         "opentelemetry-proto==1.45.2",
         "pandas==3.1.1",
@@ -59,10 +63,12 @@ pub(crate) const READERS: Venv = Venv {
         "py-partiql-parser==0.6.3",
         "pyarrow==26.0.1",
         "pyyaml==6.0.3",
+        "setuptools==84.2.1",
+        "twine==7.0.0",
         "xxhash==4.1.0",
     ],
-    modules: "duckdb, fsspec, grpc, mcp, moto.server, obstore, opentelemetry.proto, pandas, \
-              perfetto, prometheus_client, pyarrow, xxhash",
+    modules: "build, duckdb, fsspec, grpc, matplotlib, mcp, moto.server, mypy, obstore, \
+              opentelemetry.proto, pandas, perfetto, prometheus_client, pyarrow, twine, xxhash",
 };
 
 /// Options of `cargo xtask setup`.
