@@ -136,10 +136,11 @@ class Plots(unittest.TestCase):
                 expected = interval(rows, cgroup, step * 3 * WINDOW, (step + 1) * 3 * WINDOW)
                 for found, end in zip(ends, expected):
                     self.assertAlmostEqual(found, end)
-        # By process, intervals are of the confidences of processes.
-        (plot,) = plots_of(rows, ["comm"], 1)
+        # Errors of one program are the same in all cgroups.
+        tenants = [("task", "web", "/a", 600.0, 0.9), ("task", "web", "/b", 600.0, 0.9)]
+        (plot,) = plots_of(rows_of(tenants=tenants), ["comm"], 1)
         self.assertEqual(plot.lines[0].name, "web")
-        self.assertAlmostEqual(plot.lines[0].low[0], 5400.0)
+        self.assertAlmostEqual(plot.lines[0].low[0], 10800.0)
 
     def test_lines_are_interrupted_where_nothing_is_known(self):
         (plot,) = plots_of(rows_of(unknown=[4], absent=[7]), "cgroup", 2)
@@ -153,8 +154,7 @@ class Plots(unittest.TestCase):
     def test_names_are_text(self):
         hostile = ["$\\frac{1}{0}$", "_hidden", "/a\x1b[2J\n\u202e", "\\$a\\$", "/" + 99 * "x"]
         tenants = [("task", "c", name, 100.0 - place, 0.9) for place, name in enumerate(hostile)]
-        with matplotlib.rc_context({"text.usetex": False}):
-            ax, names = self.drawn(rows_of(tenants=tenants, event="$\\frac{1}{0}$"))
+        ax, names = self.drawn(rows_of(tenants=tenants, event="$\\frac{1}{0}$"))
         shown = ["$\\frac{1}{0}$", "_hidden", "/a\\u{1b}[2J\\n\\u{202e}", "\\$a\\$", "/" + 18 * "x" + "…" + 19 * "x"]
         self.assertEqual(names, ["total", *shown])
         texts = [*ax.get_legend().get_texts(), ax.title]
