@@ -16,29 +16,35 @@ use crate::tables::output::{CommandOutput, Content};
 use crate::tables::reader::{OpenTable, Recording};
 use crate::text::printable_path;
 use crate::units;
-use crate::view::export::{SelectedRows, csv, ipc, perfetto};
+use crate::view::export::{SelectedRows, csv, ipc, perfetto, pprof};
 use crate::view::grouping::GroupBy;
 use crate::view::incomplete::Incomplete;
+use crate::view::selected::ReportSelection;
 use crate::view::span::{SelectedTime, TimePoint};
 
 /// Write a recording in the formats of other programs
 ///
 /// --perfetto writes a trace for ui.perfetto.dev: rates by link and tenant, who ran on each CPU (if
-/// recorded with --slices), marks, CPUs that went offline, losses. --csv and --arrow write the rows
-/// of a table. Several formats may be written at once; FILE may be - for standard output. A file
-/// appears when it is complete.
+/// recorded with --slices), marks, CPUs that went offline, losses. --pprof writes a profile, which
+/// `go tool pprof`, speedscope, Parca and Pyroscope show as a flame graph of who used which link.
+/// --csv and --arrow write the rows of a table. Several formats may be written at once; FILE may be
+/// - for standard output. A file appears when it is complete.
 ///
 /// Tenants are cgroups, or as --by says. An unknown value is left out, or empty in CSV, and
 /// never 0. If the recording is incomplete, standard error says what is missing.
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("formats").required(true).multiple(true)
-        .args(["perfetto", "csv", "arrow"]),
+        .args(["perfetto", "pprof", "csv", "arrow"]),
     group = ArgGroup::new("rows").multiple(true).args(["csv", "arrow"]),
     after_help = "\
 Example: ten seconds for ui.perfetto.dev
   uncore-trace record -p mem,pcie --slices -o run/ -- ./train.sh
   uncore-trace export run/ --perfetto run.pftrace --from 20s --to 30s
+
+A flame graph in a browser:
+  uncore-trace export run/ --pprof run.pb.gz
+  go tool pprof -http :8080 run.pb.gz
 
 All rows as CSV:
   uncore-trace export run/ --csv run.csv"
@@ -53,6 +59,13 @@ pub struct Args {
     #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(),
           help_heading = FORMAT)]
     perfetto: Option<PathBuf>,
+
+    /// Write a profile in the format of pprof, gzipped. Each event is a sample type with its unit.
+    /// The stack is a link (or an event that is on no link), the path of the cgroup, and the
+    /// process; labels have owner, method, confidence, pod, container, job and socket
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = output::path(),
+          help_heading = FORMAT)]
+    pprof: Option<PathBuf>,
 
     /// Write the rows of a table as CSV. A text that begins with =, +, -, @ or ' has a ' before it,
     /// so that no spreadsheet takes it for a formula
@@ -82,6 +95,11 @@ pub struct Args {
     #[command(flatten)]
     hosts: HostArgs,
 
+    /// With --pprof: only events or links with this name; `*` matches any text, e.g. '*_bytes' or
+    /// 'disk vda *'; may be given several times
+    #[arg(long = "event", value_name = "NAME", requires = "pprof", help_heading = LINE)]
+    events: Vec<String>,
+
     /// With --perfetto: show the N largest tenants of each quantity separately
     #[arg(long, value_name = "N", requires = "perfetto", default_value_t = 10, help_heading = LINE)]
     top: usize,
@@ -108,6 +126,7 @@ fn table() -> impl TypedValueParser<Value = &'static TableDef> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExportFormat {
     Perfetto,
+    Pprof,
     Csv,
     Arrow,
 }
@@ -118,6 +137,8 @@ struct ExportJob<'a> {
     recording: &'a Recording,
     fabric: &'a OpenTable,
     span: &'a SelectedTime,
+    /// The events of --pprof.
+    selected: &'a ReportSelection,
 }
 
 /// Writes the files and prints a summary; exit code 0.
@@ -138,12 +159,14 @@ pub fn run(args: &Args) -> Result<u8> {
     else {
         bail!("{shown} has no rows: nothing was recorded");
     };
+    let selected = ReportSelection::from_patterns(&recording, &args.events, &[])?;
     let mut outputs = open_outputs(args, &recording)?;
     if let Some(incomplete) = Incomplete::from_recording(&recording)? {
         let hint = incomplete.check_command(&shown).map(|command| format!("; see `{command}`"));
         log::warn!("{}{}", incomplete.summary_line(span.start_ns), hint.unwrap_or_default());
     }
-    let job = ExportJob { args, recording: &recording, fabric: &fabric, span: &span };
+    let (recording, fabric, span, selected) = (&recording, &fabric, &span, &selected);
+    let job = ExportJob { args, recording, fabric, span, selected };
     let mut lines = Vec::new();
     for (format, output) in &mut outputs {
         let written = job.write(*format, output).and_then(|summary| {
@@ -190,6 +213,7 @@ fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat,
     }
     let requested = [
         (ExportFormat::Perfetto, Content::Binary, &args.perfetto),
+        (ExportFormat::Pprof, Content::Binary, &args.pprof),
         (ExportFormat::Csv, Content::Text, &args.csv),
         (ExportFormat::Arrow, Content::Binary, &args.arrow),
     ];
@@ -212,7 +236,7 @@ fn open_outputs(args: &Args, recording: &Recording) -> Result<Vec<(ExportFormat,
 impl ExportJob<'_> {
     /// Writes one format. Returns a summary of it.
     fn write(&self, format: ExportFormat, writer: &mut impl io::Write) -> Result<String> {
-        let Self { args, recording, fabric, span } = *self;
+        let Self { args, recording, fabric, span, selected } = *self;
         match format {
             ExportFormat::Perfetto => {
                 let written = perfetto::write_perfetto(
@@ -233,6 +257,7 @@ impl ExportJob<'_> {
                 }
                 Ok(format!("{} tracks, {} events", written.tracks, written.events))
             }
+            ExportFormat::Pprof => pprof::write_pprof(recording, span, selected, writer),
             ExportFormat::Csv | ExportFormat::Arrow => {
                 let table = recording.open_table(args.table)?;
                 let selection = SelectedRows::new(&table, span);

@@ -244,9 +244,8 @@ impl<'a> FabricColumns<'a> {
     pub fn event_label(&self, row: usize) -> String {
         let event = self.event.get(row).unwrap_or_default();
         match self.filter.get(row).unwrap_or_default() {
-            "" => event.to_owned(),
-            filter if self.grouping == GroupBy::Port => format!("{event}[{}]", any_port(filter)),
-            filter => format!("{event}[{filter}]"),
+            filter if self.grouping == GroupBy::Port => name_event(event, &any_port(filter)),
+            filter => name_event(event, filter),
         }
     }
 
@@ -383,6 +382,11 @@ pub(super) fn cause_name<'a>(
     comm: Option<&'a str>,
 ) -> &'a str {
     cgroup.or(comm.filter(|_| owner != owner::TASK)).unwrap_or_default()
+}
+
+/// An event, with its filter in brackets if it has one.
+pub(super) fn name_event(event: &str, filter: &str) -> String {
+    if filter.is_empty() { event.to_owned() } else { format!("{event}[{filter}]") }
 }
 
 /// Whether `TERM=VALUE` selects ports.

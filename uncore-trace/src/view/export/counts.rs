@@ -17,7 +17,7 @@ use crate::schema::owner;
 use crate::tables::reader::{OpenTable, Recording};
 use crate::text::printable;
 use crate::view::grouping::GroupBy;
-use crate::view::key::FabricColumns;
+use crate::view::key::{FabricColumns, name_event};
 use crate::view::links::Links;
 use crate::view::names::NameNumbers;
 use crate::view::question::ReportQuestion;
@@ -192,10 +192,7 @@ fn describe_count(
         let quantity = [printable(&link.kind).into_owned(), direction.to_owned()];
         return CountDescription { group, name, unit, quantity };
     }
-    let name = match filter.as_str() {
-        "" => event.clone(),
-        filter => format!("{event}[{filter}]"),
-    };
+    let name = name_event(&event, &filter);
     CountDescription { group: pmu, name, quantity: [event, unit.clone()], unit }
 }
 
