@@ -3,13 +3,13 @@
 //! The recorder runs as it does for `record --rotate --keep`; its parts are the ring. It also sends
 //! its rows ([`crate::tables::thread::Tap`]) to a second thread, the consumer. The consumer sums
 //! them in longer windows ([`crate::view::rollup`]), writes a file for each hour, updates the
-//! metrics and evaluates the triggers. A third thread answers HTTP on a socket that was opened
-//! before the process was confined. The configuration is read again in a thread of its own, and a
-//! last one ends the process if it has not ended 10 s after a signal.
+//! metrics, evaluates the triggers and collects profiles. A third thread answers HTTP on a socket
+//! that was opened before the process was confined. The configuration is read again in a thread of
+//! its own, and a last one ends the process if it has not ended 10 s after a signal.
 //!
 //! Guarantees: one agent for each directory; the next agent finishes the files of a killed one; an
 //! error of the disk ends neither the recording nor the metrics; memory is bounded by the limits of
-//! [`crate::record`], [`crate::view::rollup`] and [`metrics`].
+//! [`crate::record`], [`crate::view::rollup`], [`metrics`] and [`profiles`].
 
 mod ending;
 mod figures;
@@ -17,6 +17,7 @@ mod http;
 pub mod metrics;
 mod notify;
 mod pending_spans;
+mod profiles;
 mod reload;
 mod ring_reserve;
 #[cfg(test)]
@@ -38,6 +39,7 @@ use signal_hook::consts::{SIGHUP, SIGUSR1};
 use self::http::HttpState;
 use self::notify::Notify;
 use self::pending_spans::{SpanSaver, kept_directory};
+use self::profiles::ProfileRequests;
 use self::reload::Reload;
 use self::ring_reserve::RingReserve;
 use self::tap_consumer::{ConsumerContext, TapConsumer};
@@ -67,6 +69,8 @@ pub(crate) struct PendingRequests {
     reload: Arc<AtomicBool>,
     /// SIGUSR1 or `POST /trigger`: save the newest time span of the ring.
     keep: Arc<AtomicBool>,
+    /// `GET /debug/pprof/fabric`: collect the next seconds.
+    profiles: ProfileRequests,
 }
 
 /// Records `plan` until a signal comes. `options` configure the recorder, `config` the ring, the

@@ -1,5 +1,5 @@
 //! The thread that consumes the recorder's rows (the tap): it sums them in windows, writes the
-//! roll-up, updates the metrics and evaluates the triggers.
+//! roll-up, updates the metrics, evaluates the triggers and collects profiles.
 
 mod lacking;
 
@@ -18,6 +18,7 @@ use super::http::{HttpState, Pages};
 use super::metrics::{AgentMetrics, MetricsPage, add_lost, format_textfile};
 use super::notify::Notify;
 use super::pending_spans::SpanSaver;
+use super::profiles::ProfileCollector;
 use super::reload::Reload;
 use super::ring_reserve::RingReserve;
 use super::watchdog::Pulse;
@@ -79,6 +80,7 @@ pub(super) struct ConsumerContext {
 pub(super) struct TapConsumer {
     context: ConsumerContext,
     summer: RollupSummer,
+    profiles: ProfileCollector,
     hours: Option<Hours>,
     metrics: MetricsPage,
     /// Losses by cause, for each part that is being recorded.
@@ -105,6 +107,7 @@ impl TapConsumer {
         let config = &context.config;
         Self {
             summer: RollupSummer::new(summer_form(config)),
+            profiles: ProfileCollector::new(context.requests.profiles.clone()),
             hours: None,
             metrics: MetricsPage::new(config.metrics.as_ref().map_or(0, |metrics| metrics.owners)),
             context,
@@ -172,6 +175,7 @@ impl TapConsumer {
             }
             // These have all cgroups, whatever rows `fabric` has.
             Tapped::Rows(part_id, def, rows) if def.name == sums::TABLE.name => {
+                self.profiles.add_seconds(part_id, &rows)?;
                 self.summer.add_rows(part_id, &rows, &(i64::MIN..=i64::MAX))?;
                 // Not the label of the part: without a ring one part lasts for the whole recording,
                 // and its offset between the clocks gets old.
@@ -191,6 +195,7 @@ impl TapConsumer {
             Tapped::Rows(..) => {}
             Tapped::End(part_id, is_broken) => {
                 self.summer.end_source(part_id);
+                self.profiles.end_part(part_id);
                 self.context.wishes.end_part(part_id, !is_broken);
                 self.lost_parts += usize::from(is_broken && self.context.config.ring.is_some());
                 // The next part reports losses that last; those of this part stay counted.
@@ -208,6 +213,7 @@ impl TapConsumer {
         // The plan is the same in all parts.
         if !std::mem::replace(&mut self.has_begun, true) {
             self.summer.read_metadata(&pairs)?;
+            self.profiles.read_metadata(&pairs)?;
             self.metrics.canary.read_metadata(&pairs)?;
             self.context.wishes.boot_id = RecordingOrigin::from_metadata(&pairs).boot_id;
             if let Some(rollup) = &self.context.config.rollup {
@@ -251,9 +257,7 @@ impl TapConsumer {
     /// Makes the page of metrics.
     pub(super) fn publish_metrics(&mut self) {
         let Some(config) = &self.context.config.metrics else { return };
-        let mut lost = self.lost_before.clone();
-        self.lost.values().for_each(|lost_in_part| add_lost(&mut lost, lost_in_part));
-        self.metrics.lost = lost;
+        self.metrics.lost = all_lost(&self.lost_before, &self.lost);
         self.agent_metrics.joined = self.summer.joined_shares;
         (self.agent_metrics.kept, self.agent_metrics.refused) =
             (self.context.wishes.saved, self.context.wishes.refused);
@@ -310,6 +314,8 @@ impl TapConsumer {
             self.tidy_hours();
         }
         self.context.wishes.save_due_spans(false);
+        let (lost_before, lost) = (&self.lost_before, &self.lost);
+        self.profiles.serve_requests(|| all_lost(lost_before, lost));
     }
 
     /// Writes the rows summed so far to disk, so that they survive a kill.
@@ -388,6 +394,18 @@ impl TapConsumer {
         self.context.config = new;
         Ok(())
     }
+}
+
+/// The losses since the agent began, by cause.
+fn all_lost(
+    lost_before: &BTreeMap<String, u64>,
+    lost_by_part: &BTreeMap<u32, BTreeMap<String, u64>>,
+) -> BTreeMap<String, u64> {
+    let mut lost = lost_before.clone();
+    for lost_in_part in lost_by_part.values() {
+        add_lost(&mut lost, lost_in_part);
+    }
+    lost
 }
 
 fn summer_form(config: &Config) -> RollupForm {

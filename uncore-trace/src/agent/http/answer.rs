@@ -11,6 +11,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use rustix::process::geteuid;
 
 use super::HttpState;
+use super::profile::{PROFILE_PATH, ProfileWait, request_profile};
 use super::token::Token;
 use crate::otlp;
 
@@ -28,17 +29,41 @@ pub(in crate::agent) enum HttpClient {
     Unix(Option<u32>),
 }
 
+/// What answers a request.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Ready(Response<Full<Bytes>>),
+    /// A profile, which is not there yet.
+    Profile(ProfileWait),
+}
+
 pub(super) fn answer_request<B>(
     request: &Request<B>,
     client: HttpClient,
     shared: &HttpState,
-) -> Response<Full<Bytes>> {
+) -> Answer {
+    let is_profile = request.method() == Method::GET && request.uri().path() == PROFILE_PATH;
+    match refuse_foreign(request, client) {
+        Some(refusal) => Answer::Ready(refusal),
+        None if is_profile => request_profile(request.uri().query(), &shared.requests.profiles),
+        None => Answer::Ready(ready_response(request, client, shared)),
+    }
+}
+
+/// The refusal of a request from a foreign page.
+fn refuse_foreign<B>(request: &Request<B>, client: HttpClient) -> Option<Response<Full<Bytes>>> {
     // DNS rebinding: a foreign name that resolves to this address would make a foreign page
     // same-origin. No page reaches a Unix socket.
-    if client == HttpClient::Local && !is_loopback(request) {
-        let message = "send the request to localhost or a loopback address\n";
-        return text_response(StatusCode::FORBIDDEN, message);
-    }
+    let is_foreign = client == HttpClient::Local && !is_loopback(request);
+    let message = "send the request to localhost or a loopback address\n";
+    is_foreign.then(|| text_response(StatusCode::FORBIDDEN, message))
+}
+
+fn ready_response<B>(
+    request: &Request<B>,
+    client: HttpClient,
+    shared: &HttpState,
+) -> Response<Full<Bytes>> {
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => {
             metrics_response(shared.current_pages().map(|pages| pages.text), OPENMETRICS)
@@ -47,13 +72,16 @@ pub(super) fn answer_request<B>(
             metrics_response(shared.current_pages().map(|pages| pages.otlp), otlp::MEDIA_TYPE)
         }
         (&Method::POST, "/trigger") => request_keep(request, client, shared),
-        (_, "/metrics" | "/otlp") => text_response(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
-        (_, "/trigger") => text_response(StatusCode::METHOD_NOT_ALLOWED, "use POST\n"),
-        (&Method::GET, "/") => {
-            text_response(StatusCode::OK, "GET /metrics\nGET /otlp\nPOST /trigger\n")
+        (_, "/metrics" | "/otlp" | PROFILE_PATH) => {
+            text_response(StatusCode::METHOD_NOT_ALLOWED, "use GET\n")
         }
+        (_, "/trigger") => text_response(StatusCode::METHOD_NOT_ALLOWED, "use POST\n"),
+        (&Method::GET, "/") => text_response(
+            StatusCode::OK,
+            "GET /metrics\nGET /otlp\nGET /debug/pprof/fabric?seconds=10\nPOST /trigger\n",
+        ),
         _ => {
-            let message = "unknown path: use /metrics, /otlp or /trigger\n";
+            let message = "unknown path: use /metrics, /otlp, /debug/pprof/fabric or /trigger\n";
             text_response(StatusCode::NOT_FOUND, message)
         }
     }
@@ -110,7 +138,7 @@ fn has_token<B>(request: &Request<B>, shared: &HttpState) -> bool {
     shared.token.is_some_and(|token| sent.is_some_and(|sent| Token::from_text(sent) == token))
 }
 
-fn text_response(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+pub(super) fn text_response(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;
     response
@@ -156,7 +184,10 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        answer_request(&request.body(()).unwrap(), client, shared).status().as_u16()
+        match answer_request(&request.body(()).unwrap(), client, shared) {
+            Answer::Ready(response) => response.status().as_u16(),
+            Answer::Profile(_) => 100,
+        }
     }
 
     /// The status of an answer to a request with the token.
@@ -181,6 +212,8 @@ mod tests {
             ("GET /trigger", 405),
             ("POST /trigger", 403),
             ("GET /metrics/x", 404),
+            ("POST /debug/pprof/fabric", 405),
+            ("GET /debug/pprof/profile", 404),
             ("DELETE /", 404),
         ] {
             let found = status(&shared, HttpClient::Local, ask, &[("host", "localhost")]);
@@ -200,6 +233,30 @@ mod tests {
         assert_eq!(ask(), [503; 2]);
         shared.replace_pages(pages(), Duration::from_mins(1));
         assert_eq!(ask(), [200; 2]);
+    }
+
+    #[test]
+    fn a_profile_has_a_bounded_time() {
+        let shared = shared("");
+        for (query, expected) in [
+            ("", 100),
+            ("?seconds=1", 100),
+            ("?x=0&seconds=300", 100),
+            ("?seconds=0", 400),
+            ("?seconds=301", 400),
+            ("?seconds=-1", 400),
+            ("?seconds=1.5", 400),
+            ("?seconds=", 400),
+            ("?seconds=99999999999999999999", 400),
+        ] {
+            let ask = format!("GET /debug/pprof/fabric{query}");
+            assert_eq!(status(&shared, HttpClient::Remote, &ask, &[]), expected, "{query}");
+        }
+        // Those are not collected yet.
+        let ask = "GET /debug/pprof/fabric?seconds=1";
+        assert_eq!(status(&shared, HttpClient::Remote, ask, &[]), 100);
+        assert_eq!(status(&shared, HttpClient::Remote, ask, &[]), 429);
+        assert_eq!(status(&shared, HttpClient::Local, ask, &[("host", "evil.example")]), 403);
     }
 
     #[test]

@@ -1,17 +1,21 @@
-//! The HTTP server: `GET /metrics`, `GET /otlp` and `POST /trigger`.
+//! The HTTP server: `GET /metrics`, `GET /otlp`, `GET /debug/pprof/fabric` and `POST /trigger`.
 //!
 //! Guarantees: no client keeps others from an answer. The head of a request must be there after
-//! [`HEAD`], and the answer must be taken after [`PATIENCE`]. At most [`MOST`] connections of a
-//! socket are open: a further one ends the oldest of that socket. The pages are made by the
-//! consumer thread, so a request costs no more than a copy of one.
+//! [`HEAD`], and the answer must be taken after [`PATIENCE`]; a profile takes as much longer as it
+//! is long. At most [`MOST`] connections of a socket are open: a further one ends the oldest of
+//! that socket. The pages and profiles are made by the consumer thread, so a request for a page
+//! costs no more than a copy of one.
 
 mod answer;
 mod listen;
+mod profile;
 mod token;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,7 +29,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use self::answer::{HttpClient, answer_request};
+use self::answer::{Answer, HttpClient, answer_request};
 use self::token::Token;
 use super::PendingRequests;
 use crate::config::Config;
@@ -198,16 +202,32 @@ impl OpenConnections {
         }
         let shared = Arc::clone(shared);
         let connection = tokio::spawn(async move {
+            let waited_seconds = Arc::new(AtomicU64::new(0));
+            let profile_seconds = Arc::clone(&waited_seconds);
             let service = service_fn(move |request| {
                 let answer = answer_request(&request, client, &shared);
-                async { Ok::<_, Infallible>(answer) }
+                if let Answer::Profile(profile) = &answer {
+                    profile_seconds.store(profile.longest_wait().as_secs(), Ordering::Relaxed);
+                }
+                async {
+                    Ok::<_, Infallible>(match answer {
+                        Answer::Ready(response) => response,
+                        Answer::Profile(profile) => profile.wait_for_response().await,
+                    })
+                }
             });
             let mut server = http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(HEAD).keep_alive(false);
             server.max_buf_size(HEAD_BYTES);
-            let connection = server.serve_connection(TokioIo::new(stream), service);
-            // The client has gone or was too slow.
-            timeout(PATIENCE, connection).await.ok();
+            let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
+            let mut patience = PATIENCE;
+            while timeout(patience, connection.as_mut()).await.is_err() {
+                match waited_seconds.swap(0, Ordering::Relaxed) {
+                    // The client was too slow.
+                    0 => break,
+                    seconds => patience = Duration::from_secs(seconds),
+                }
+            }
         });
         self.0.push_back(connection.abort_handle());
         // It reads its request before the next client is accepted: many clients at once would end

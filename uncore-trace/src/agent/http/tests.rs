@@ -88,7 +88,7 @@ fn a_unix_socket_knows_who_asks() {
     let is = |status: &str| Some(status.to_owned());
     assert_eq!(status(NOBODY, &open, "GET /metrics").unwrap(), is("200"));
     assert_eq!(status(NOBODY, &open, "POST /trigger").unwrap(), is("403"));
-    assert!(!shared.requests.keep.swap(false, std::sync::atomic::Ordering::Relaxed));
+    assert!(!shared.requests.keep.swap(false, Ordering::Relaxed));
     assert_eq!(status(0, &open, "POST /trigger").unwrap(), is("202"));
     // The thread still has the group of root.
     listen(&closed, "0600");
