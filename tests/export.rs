@@ -212,7 +212,7 @@ fn a_full_disk_is_left_as_it_was() {
     place.typed("record -p host -o run/ --duration 300ms").recorded();
     let disk = SmallDisk::mount(place.path("small"));
     disk.fill(1 << 20);
-    for format in ["--csv", "--arrow", "--perfetto"] {
+    for format in ["--csv", "--arrow", "--perfetto", "--pprof"] {
         let args = ["export", "run", format, "small/x"];
         let line = place.refuses(args);
         assert!(line.contains("cannot write small/x: no space left on the disk"), "{line}");

@@ -87,6 +87,7 @@ mod planning;
 mod plans;
 mod platforms;
 mod ports;
+mod pprof;
 mod privileges;
 mod published;
 mod publishing;

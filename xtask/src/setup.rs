@@ -150,6 +150,12 @@ const STEPS: &[SetupStep] = &[
         find_version: || tool_version("shellcheck"),
         install: |apt| apt.install_packages(&["shellcheck"]),
     },
+    // Reads profiles in the tests.
+    SetupStep {
+        name: "Go",
+        find_version: || run_quietly(Command::new("go").arg("version")),
+        install: |apt| apt.install_packages(&["golang-go"]),
+    },
     // Opens the pages of `report --html` in the tests.
     SetupStep {
         name: "Chromium",
