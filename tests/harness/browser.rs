@@ -19,9 +19,10 @@ use std::{env, fs};
 use serde_json::{Value, json};
 
 /// The program, with options that make it quiet and able to run as root.
-const START: &str = "exec chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run \
-    --disable-background-networking --disable-component-update --disable-sync --hide-scrollbars \
-    --disable-dev-shm-usage --remote-debugging-pipe --user-data-dir=\"$PROFILE\" about:blank \
+const START: &str = "exec chromium --headless --no-sandbox --disable-gpu --disable-quic \
+    --no-first-run --disable-background-networking --disable-component-update --disable-sync \
+    --hide-scrollbars --disable-dev-shm-usage --enable-unsafe-swiftshader --remote-debugging-pipe \
+    --user-data-dir=\"$PROFILE\" about:blank \
     3<&0 4>&1 1>/dev/null 2>/dev/null";
 
 /// Longest wait for an answer, also on a busy machine.
