@@ -5,9 +5,11 @@
 
 use std::fmt::Debug;
 
+use super::measured_part::MeasuredPart;
 use super::method::Method;
 use super::owner_names::OwnerNames;
 use super::share::Share;
+use crate::entries::Owner;
 
 /// A window of a counter that its method has divided.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +26,17 @@ pub(super) struct AdjustedWindow<'a> {
 
 /// A change of the shares of one window.
 pub(super) trait ShareAdjustment: Debug + Send {
+    /// What was measured of the window's count `total`, from which the method can learn. `users`
+    /// are the owners that used the counter's CPUs.
+    fn measured_parts(
+        &self,
+        _total: f64,
+        _users: &[(Owner, u64)],
+        _names: &OwnerNames,
+    ) -> Vec<MeasuredPart> {
+        Vec::new()
+    }
+
     /// Changes the shares. They sum to the same total before and after.
     fn adjust_shares(&self, window: &AdjustedWindow<'_>, shares: &mut Vec<Share>);
 }

@@ -109,6 +109,15 @@ impl RateColumn {
         }
     }
 
+    /// The cgroup that it is of, or whose process it is of.
+    pub(super) const fn cgroup(&self) -> Option<u64> {
+        match self.subject {
+            ColumnSubject::Group(ColumnGroup::Cgroup(cgroup_id))
+            | ColumnSubject::Process(Owner::Task { cgroup_id, .. }) => Some(cgroup_id),
+            _ => None,
+        }
+    }
+
     /// Whether it is of far CPUs, or of a device whose bytes are expected in another memory.
     pub(super) const fn is_far(&self) -> bool {
         self.is_far

@@ -248,6 +248,13 @@ impl TrackedCounter {
             self.divide_pieces(histories, end_tick);
         }
         self.next_begin_tick = end_tick;
+        if self.learns && !window.adjustments.is_empty() {
+            let total = total.unwrap_or_default();
+            let adjustments = window.adjustments.iter();
+            let parts =
+                adjustments.flat_map(|change| change.measured_parts(total, &window.time, names));
+            self.method.note_measured(parts.collect());
+        }
         let (method, mut shares) = match total.zip(factor) {
             Some((total, factor)) if total > 0.0 => self.method.divide_window(&DivisionInput {
                 total,

@@ -3,6 +3,7 @@
 
 use super::history::Histories;
 use super::learner::DividedCount;
+use super::measured_part::MeasuredPart;
 use super::method::Method;
 use super::misfit::Misfit;
 use super::predictor::Predictor;
@@ -96,6 +97,9 @@ pub trait DivisionMethod: std::fmt::Debug + Send {
     fn oldest_needed_tick(&self) -> u64 {
         u64::MAX
     }
+
+    /// Notes what was measured of the next window, to learn from it.
+    fn note_measured(&mut self, _parts: Vec<MeasuredPart>) {}
 
     /// Skips a window that ends at this tick and has nothing to divide.
     fn skip_window(&mut self, _histories: Option<&Histories>, _end_tick: u64) {}

@@ -39,6 +39,7 @@ mod learner;
 mod learning;
 mod learning_job;
 mod matrix;
+mod measured_part;
 mod memory_links;
 mod method;
 mod misfit;

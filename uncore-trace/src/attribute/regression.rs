@@ -61,6 +61,7 @@ use super::device_bytes::DeviceDirections;
 use super::division_method::{DivisionInput, DivisionMethod};
 use super::history::{Histories, History};
 use super::learner::{DividedCount, Effort, FAR_LOG_SD, Learner, Variance};
+use super::measured_part::MeasuredPart;
 use super::method::Method;
 use super::misfit::Misfit;
 use super::port_confidence::PortConfidence;
@@ -134,6 +135,8 @@ pub(super) struct Regression {
     learner: Learner,
     /// The parts of the window that is to be divided next.
     window_parts: WindowParts,
+    /// What was measured of it.
+    measured_parts: Vec<MeasuredPart>,
 }
 
 impl Regression {
@@ -143,6 +146,7 @@ impl Regression {
             predictor,
             learner: Learner::new(predictor, tick_ns, effort),
             window_parts: WindowParts::default(),
+            measured_parts: Vec::new(),
         }
     }
 
@@ -172,6 +176,9 @@ impl Regression {
         let after_tick = window.begin_tick(history.tick_ns());
         self.window_parts.add_piece(&contributions, history, after_tick, window.end_tick);
         let divided_parts = std::mem::take(&mut self.window_parts);
+        for measured in self.measured_parts.drain(..) {
+            self.learner.learn_measured(measured, divided_parts.cpu_use(), window.end_tick);
+        }
         self.learner
             .is_ready()
             .then(|| self.window_shares(&divided_parts, history, window))
@@ -242,6 +249,11 @@ impl DivisionMethod for Regression {
         }
         self.learner.take_contributions();
         self.window_parts = WindowParts::default();
+        self.measured_parts.clear();
+    }
+
+    fn note_measured(&mut self, parts: Vec<MeasuredPart>) {
+        self.measured_parts = parts;
     }
 
     fn divide_window(&mut self, window: &DivisionInput<'_>) -> (Method, Vec<Share>) {

@@ -99,6 +99,12 @@ impl WindowParts {
         self.last_tick.max(after_tick)
     }
 
+    /// The use of owners on CPUs.
+    pub(super) fn cpu_use(&self) -> impl Iterator<Item = (TrafficSource, f64)> {
+        let on_cpus = self.owners.iter().filter(|owner_part| owner_part.source.device.is_none());
+        on_cpus.map(|owner_part| (owner_part.source, owner_part.amount))
+    }
+
     /// Adds the next piece of a window that begins after `after_tick`: the ticks up to `last_tick`.
     pub(super) fn add_piece(
         &mut self,

@@ -21,6 +21,7 @@ use super::device_bytes::DeviceDirections;
 use super::division_method::{DivisionInput, DivisionMethod};
 use super::history::{Histories, History};
 use super::learner::Effort;
+use super::measured_part::MeasuredPart;
 use super::method::Method;
 use super::misfit::Misfit;
 use super::predictor::Predictor;
@@ -176,6 +177,11 @@ impl DivisionMethod for ByWitness {
 
     fn oldest_needed_tick(&self) -> u64 {
         self.timed.oldest_needed_tick().min(self.witnessed.oldest_needed_tick())
+    }
+
+    fn note_measured(&mut self, parts: Vec<MeasuredPart>) {
+        self.timed.note_measured(parts.clone());
+        self.witnessed.note_measured(parts);
     }
 
     fn skip_window(&mut self, histories: Option<&Histories>, end_tick: u64) {

@@ -27,6 +27,7 @@ mod block_rates;
 mod contributions;
 mod fit;
 mod limit;
+mod measured_rates;
 mod observation;
 mod posterior;
 mod solve_schedule;
@@ -39,6 +40,7 @@ use self::block_rates::{BlockCounts, BlockRates, CorrectionBasis, PriorScales};
 pub(super) use self::contributions::{Contributions, DividedCount};
 use self::fit::ModelFit;
 use self::limit::LinkLimit;
+use self::measured_rates::MeasuredRates;
 use self::observation::{Observation, ObservationQueue};
 pub(super) use self::posterior::FAR_LOG_SD;
 use self::posterior::{RateModel, RateSolution, SolveOptions};
@@ -46,11 +48,13 @@ use self::solve_schedule::SolveSchedule;
 use super::columns::BASELINE;
 use super::device_bytes::DeviceDirections;
 use super::history::History;
+use super::measured_part::MeasuredPart;
 use super::misfit::Misfit;
 use super::predictor::Predictor;
 use super::sibling_cost::{ContrastFit, ContrastSums, ContrastTick};
 use super::statistics::sample_variance;
 use super::sums::{CountSums, add_row, expected_count};
+use super::traffic_source::TrafficSource;
 use super::use_row::SlotAmount;
 use crate::entries::Relief;
 use crate::schema::fabric::part_of_somebody;
@@ -188,6 +192,7 @@ pub(super) struct Learner {
     /// The number of the column of each slot.
     column_numbers: Vec<Option<u64>>,
     solution: RateSolution,
+    measured_rates: MeasuredRates,
     block: CurrentBlock,
     evidence: ModelEvidence,
     /// What was true since rates were well known.
@@ -210,6 +215,7 @@ impl Learner {
             schedule: SolveSchedule::new(tick_ns),
             column_numbers: Vec::new(),
             solution: RateSolution::default(),
+            measured_rates: MeasuredRates::default(),
             block: CurrentBlock {
                 counts: VecDeque::new(),
                 prior_scales: PriorScales::new(predictor),
@@ -258,6 +264,16 @@ impl Learner {
     /// Whether rates are known.
     pub(super) fn is_ready(&self) -> bool {
         self.schedule.has_enough_ticks() && self.has_rates()
+    }
+
+    /// Adds what was measured of a window that ends at `tick`, with the use of owners in it.
+    pub(super) fn learn_measured(
+        &mut self,
+        part: MeasuredPart,
+        owner_use: impl Iterator<Item = (TrafficSource, f64)>,
+        tick: u64,
+    ) {
+        self.measured_rates.add_window(part, owner_use, tick);
     }
 
     /// Adds the counts of the ticks that were reviewed since the last call.
@@ -405,9 +421,15 @@ impl Learner {
             },
             keeps_covariance: !self.schedule.is_covariance_due(is_known, self.relief),
         };
+        let observations = self.measured_rates.observe_columns(
+            history.columns(),
+            &sums.total_use,
+            history.review_end_tick(),
+        );
         let new_solution = posterior::solve_rates(
             &sums,
             &counts,
+            &observations,
             history.columns(),
             self.model,
             &self.solution,

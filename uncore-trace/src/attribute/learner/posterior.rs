@@ -17,7 +17,7 @@ use crate::schema::fabric::{BASELINE_LOG_SD, BASELINE_MEDIAN};
 
 /// Expected rate of a far owner relative to a near one. Linux allocates a task's memory on its own
 /// node (`Documentation/admin-guide/mm/numa_memory_policy.rst`, Linux 7.2).
-const FAR: f64 = 0.05;
+pub(super) const FAR: f64 = 0.05;
 
 /// Prior standard deviation of the logarithm of the bytes that a counter counts for each byte of a
 /// device, of which one is expected. A cache that takes what a device writes (`DDIO`) and reads of
@@ -127,6 +127,15 @@ impl RateSolution {
     }
 }
 
+/// That columns have this mean rate: the sum of rates times factors is 1.
+#[derive(Debug)]
+pub(super) struct RateObservation {
+    /// Factors by slot.
+    pub factors: Vec<(usize, f64)>,
+    /// One over the variance.
+    pub precision: f64,
+}
+
 /// The posterior of the log rates, with the active slots numbered without gaps.
 struct RatePosterior<'a> {
     sums: &'a DesignSums,
@@ -160,6 +169,7 @@ pub(super) struct SolveOptions {
 pub(super) fn solve_rates(
     sums: &DesignSums,
     counts: &CountSums,
+    observations: &[RateObservation],
     columns: &RateColumns,
     model: RateModel,
     previous: &RateSolution,
@@ -188,7 +198,7 @@ pub(super) fn solve_rates(
         let rates: Vec<f64> = log_rates.iter().map(|log_rate| libm::exp(*log_rate)).collect();
         if step == 0 || is_first && step % REWEIGH_INTERVAL == 0 {
             residual_variances = posterior.residual_variances(&rates);
-            equations = posterior.weigh_scales(&residual_variances);
+            equations = posterior.weigh_equations(&residual_variances, observations);
         }
         let likelihood_gradient = equations.likelihood_gradient(&rates);
         let gradient = posterior.gradient(&log_rates, &likelihood_gradient, &information);
@@ -355,8 +365,13 @@ impl<'a> RatePosterior<'a> {
         variances.map(|variance| variance.max(MIN_ERROR_RATIO * variances[0]).max(1e-12))
     }
 
-    /// The normal equations: the sums of all scales, each divided by its residual variance.
-    fn weigh_scales(&self, residual_variances: &[f64; SCALES]) -> NormalEquations {
+    /// The normal equations: the sums of all scales, each divided by its residual variance, and
+    /// what was measured of rates.
+    fn weigh_equations(
+        &self,
+        residual_variances: &[f64; SCALES],
+        observations: &[RateObservation],
+    ) -> NormalEquations {
         let n = self.active_slots.len();
         let (mut gram, mut rhs) = (DenseMatrix::<f64>::zero(n, n), vec![0.0; n]);
         let slot_count = self.active_slots.last().map_or(0, |last_slot| last_slot + 1);
@@ -382,6 +397,22 @@ impl<'a> RatePosterior<'a> {
             }
             for (entry, column_slot) in gram.row_mut(index).iter_mut().zip(self.active_slots) {
                 *entry = sums_by_slot[*column_slot];
+            }
+        }
+        for observation in observations {
+            let factors: Vec<(usize, f64)> = observation
+                .factors
+                .iter()
+                .filter_map(|(slot, factor)| {
+                    Some((self.active_slots.binary_search(slot).ok()?, *factor))
+                })
+                .collect();
+            for (index, factor) in &factors {
+                let weighed = observation.precision * factor;
+                rhs[*index] += weighed;
+                for (other_index, other_factor) in &factors {
+                    gram.row_mut(*index)[*other_index] += weighed * other_factor;
+                }
             }
         }
         let approximate_gram = gram.to_f32();

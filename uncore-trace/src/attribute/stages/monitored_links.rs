@@ -14,6 +14,9 @@
 //! Where the bytes are of the memory of all sockets together, they bound what a cgroup has of all
 //! counters ([`bounds`]).
 //!
+//! The methods of the counters learn from what was measured, for windows in which the cgroup has
+//! no group.
+//!
 //! # Confidence
 //!
 //! The probability that a cgroup's share is within 10 % of the truth is the product of four
@@ -35,18 +38,23 @@ mod innermost;
 
 use std::sync::Arc;
 
+use foldhash::HashMap;
+
 use self::bounds::{BoundedCounters, CgroupBounds};
 use self::innermost::find_innermost;
 use crate::attribute::adjustment::{AdjustedWindow, ShareAdjustment};
 use crate::attribute::agreement::{ByteAgreement, probability_within};
+use crate::attribute::cgroups::cgroup_of_owner;
+use crate::attribute::confidence::variance_of;
 use crate::attribute::counter::TrackedCounter;
+use crate::attribute::measured_part::MeasuredPart;
 use crate::attribute::memory_links::{MemoryLink, find_memory_links};
 use crate::attribute::method::Method;
 use crate::attribute::owner_names::OwnerNames;
 use crate::attribute::share::{Share, add_unattributed};
 use crate::attribute::stage::{DivisionStage, StageSetup};
 use crate::attribute::waiting::{WindowAdjustment, WindowState};
-use crate::entries::{ALL_SOCKETS, LogEntry, Monitored, MonitoredSum};
+use crate::entries::{ALL_SOCKETS, LogEntry, Monitored, MonitoredSum, Owner};
 use crate::schema::link::Direction;
 
 /// The fraction of a counter's count that a cgroup moved.
@@ -65,6 +73,32 @@ struct MeasuredFraction {
 struct MeasuredFractions(Vec<MeasuredFraction>);
 
 impl ShareAdjustment for MeasuredFractions {
+    fn measured_parts(
+        &self,
+        total: f64,
+        users: &[(Owner, u64)],
+        names: &OwnerNames,
+    ) -> Vec<MeasuredPart> {
+        let part = |measured: &MeasuredFraction| MeasuredPart {
+            cgroup: Arc::clone(&measured.cgroup),
+            cgroup_ids: Vec::new(),
+            value: measured.fraction * total,
+            variance: variance_of(measured.confidence),
+        };
+        let mut parts: Vec<MeasuredPart> = self.0.iter().map(part).collect();
+        let owner_by_cgroup: HashMap<u64, &Owner> =
+            users.iter().filter_map(|(owner, _)| Some((cgroup_of_owner(owner)?, owner))).collect();
+        let cgroups = || self.0.iter().map(|measured| &measured.cgroup);
+        for (cgroup_id, owner) in owner_by_cgroup {
+            let index = find_innermost(owner, cgroups(), names);
+            if let Some(part) = index.and_then(|index| parts.get_mut(index)) {
+                part.cgroup_ids.push(cgroup_id);
+            }
+        }
+        parts.iter_mut().for_each(|part| part.cgroup_ids.sort_unstable());
+        parts
+    }
+
     fn adjust_shares(&self, window: &AdjustedWindow<'_>, shares: &mut Vec<Share>) {
         let AdjustedWindow { method, total, running, names } = *window;
         if method.is_estimate() && method != Method::None {

@@ -1,3 +1,5 @@
+mod learning;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

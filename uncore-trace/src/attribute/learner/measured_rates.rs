@@ -1,0 +1,248 @@
+//! The rates of cgroups that the hardware measured, which are expected also while it measures
+//! others.
+//!
+//! A cgroup's measured rate is the quotient of sums over the windows in which it was measured: its
+//! bytes, and its use. It enters the equations of the rates as one observation: with its use of the
+//! last minute, its columns together have this rate. The variance of this observation is that of
+//! the rates of single windows around their mean. So it does not become smaller with more windows:
+//! a rate that changes from window to window may be another one now. A few windows may agree by
+//! chance, so it is not less than the mean variance of all measured cgroups. The variance of what
+//! the monitor and the counter disagree by comes on top. Like the sums of ticks, a measured rate is
+//! forgotten with the time constant [`MEMORY`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::super::cgroups::cgroup_of_owner;
+use super::super::columns::RateColumns;
+use super::super::measured_part::MeasuredPart;
+use super::super::sums::MEMORY;
+use super::super::traffic_source::TrafficSource;
+use super::posterior::{FAR, RateObservation};
+
+/// Least variance: equations with more precise observations cannot be solved in `f32`.
+const MIN_VARIANCE: f64 = 1e-4;
+
+/// Fewer free deviations say nothing of a variance. That of two windows is a little less than one,
+/// because sums forget.
+const MIN_FREE: f64 = 0.5;
+
+/// An observation of less than this part of its first precision is forgotten.
+const MIN_WEIGHT: f64 = 0.01;
+
+/// What was measured of a cgroup. Sums over windows, of which older ones count less.
+#[derive(Debug, Default)]
+struct MeasuredRate {
+    /// The ids of the cgroup and of those below it.
+    cgroup_ids: BTreeSet<u64>,
+    windows: f64,
+    value: f64,
+    amount: f64,
+    /// Sum of value x value / use.
+    squares: f64,
+    /// Sum of value x variance of its measurement.
+    value_by_variance: f64,
+    last_tick: u64,
+}
+
+/// What was measured, by the path of the cgroup.
+#[derive(Debug, Default)]
+pub(super) struct MeasuredRates(BTreeMap<Arc<str>, MeasuredRate>);
+
+/// What remains after some ticks of a sum that forgets.
+fn memory_after(ticks: u64) -> f64 {
+    libm::exp(-(ticks as f64) / MEMORY)
+}
+
+/// The use on near CPUs that makes expect as much.
+fn near_amount(amount: f64, is_far: bool) -> f64 {
+    if is_far { FAR * amount } else { amount }
+}
+
+impl MeasuredRate {
+    fn add_window(&mut self, part: &MeasuredPart, amount: f64, tick: u64) {
+        let memory = memory_after(tick - self.last_tick.min(tick));
+        for (sum, addend) in [
+            (&mut self.windows, 1.0),
+            (&mut self.value, part.value),
+            (&mut self.amount, amount),
+            (&mut self.squares, part.value * part.value / amount),
+            (&mut self.value_by_variance, part.value * part.variance),
+        ] {
+            *sum = *sum * memory + addend;
+        }
+        self.last_tick = tick;
+    }
+
+    /// The sum of the squared relative deviations of windows from the mean rate, and how many of
+    /// them are free.
+    fn squared_deviations(&self) -> (f64, f64) {
+        let relative_variance = self.squares * self.amount / (self.value * self.value) - 1.0;
+        (self.windows * relative_variance.max(0.0), self.windows - 1.0)
+    }
+
+    /// The observation that it makes, if columns have used CPUs; its precision is not reduced yet.
+    fn observe_columns(
+        &mut self,
+        columns: &RateColumns,
+        total_use: &[f64],
+        mean_variance: f64,
+    ) -> Option<RateObservation> {
+        let column_use = |slot: usize| {
+            let column = columns.get(slot)?;
+            let cgroup_id = column.cgroup().filter(|id| self.cgroup_ids.contains(id))?;
+            Some((slot, cgroup_id, *total_use.get(slot)?, column.is_far()))
+        };
+        let used: Vec<_> = (0..columns.len()).filter_map(column_use).collect();
+        let sum: f64 =
+            used.iter().map(|(_, _, amount, is_far)| near_amount(*amount, *is_far)).sum();
+        let expected = sum * self.value / self.amount;
+        let (squares, free) = self.squared_deviations();
+        let own_variance = if free >= MIN_FREE { squares / free } else { 0.0 };
+        let variance = own_variance.max(mean_variance) + self.value_by_variance / self.value;
+        self.cgroup_ids = used.iter().map(|(_, cgroup_id, ..)| *cgroup_id).collect();
+        (expected > 0.0 && variance.is_finite()).then(|| RateObservation {
+            factors: used.iter().map(|(slot, _, amount, _)| (*slot, amount / expected)).collect(),
+            precision: variance.max(MIN_VARIANCE).recip(),
+        })
+    }
+}
+
+impl MeasuredRates {
+    /// Adds what was measured of a window that ends at `tick`, with the use of owners in it.
+    pub(super) fn add_window(
+        &mut self,
+        part: MeasuredPart,
+        owner_use: impl Iterator<Item = (TrafficSource, f64)>,
+        tick: u64,
+    ) {
+        let is_measured = |source: &TrafficSource| {
+            cgroup_of_owner(&source.owner)
+                .is_some_and(|id| part.cgroup_ids.binary_search(&id).is_ok())
+        };
+        let amounts = owner_use
+            .filter(|(source, _)| is_measured(source))
+            .map(|(source, amount)| near_amount(amount, source.is_far));
+        let amount: f64 = amounts.sum();
+        if amount > 0.0 && part.value > 0.0 && part.variance.is_finite() {
+            let rate = self.0.entry(Arc::clone(&part.cgroup)).or_default();
+            rate.add_window(&part, amount, tick);
+            rate.cgroup_ids.extend(part.cgroup_ids);
+        }
+    }
+
+    /// What they say of the rates of columns with this use up to `tick`.
+    pub(super) fn observe_columns(
+        &mut self,
+        columns: &RateColumns,
+        total_use: &[f64],
+        tick: u64,
+    ) -> Vec<RateObservation> {
+        let weight_of = |rate: &MeasuredRate| memory_after(tick - rate.last_tick.min(tick));
+        self.0.retain(|_, rate| weight_of(rate) >= MIN_WEIGHT);
+        let (squares, free) = self
+            .0
+            .values()
+            .map(MeasuredRate::squared_deviations)
+            .fold((0.0, 0.0), |sums, (squares, free)| (sums.0 + squares, sums.1 + free));
+        if free < MIN_FREE {
+            return Vec::new();
+        }
+        let observe = |rate: &mut MeasuredRate| {
+            let weight = weight_of(rate);
+            let observation = rate.observe_columns(columns, total_use, squares / free)?;
+            Some(RateObservation { precision: weight * observation.precision, ..observation })
+        };
+        self.0.values_mut().filter_map(observe).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::traffic_source::SourceUse;
+    use super::*;
+    use crate::drain::Comm;
+    use crate::entries::Owner;
+
+    /// Ticks between two windows.
+    const WINDOW: u64 = 100;
+
+    fn source(cgroup_id: u64, is_far: bool) -> TrafficSource {
+        let owner = Owner::Task { pid: cgroup_id as u32, comm: Comm::default(), cgroup_id };
+        TrafficSource::from_cpus(owner, is_far)
+    }
+
+    /// The columns of three cgroups, of which the first also runs on far CPUs, and their use.
+    fn columns() -> (RateColumns, Vec<f64>) {
+        let mut columns = RateColumns::new();
+        let used = [(1, false, 30.0), (1, true, 40.0), (2, false, 20.0), (3, false, 20.0)]
+            .map(|(cgroup_id, is_far, amount)| SourceUse::new(source(cgroup_id, is_far), amount));
+        columns.assign_columns(&used, 2.0, 1..=WINDOW);
+        let mut total_use = vec![0.0; columns.len()];
+        for used in used {
+            total_use[usize::from(columns.slot_of_source(used.source))] = used.amount;
+        }
+        (columns, total_use)
+    }
+
+    /// Windows of a cgroup that used `amount` in each.
+    fn add_windows(rates: &mut MeasuredRates, cgroup_id: u64, amount: f64, values: &[f64]) {
+        for (window, value) in (1..).zip(values) {
+            let part = MeasuredPart {
+                cgroup: format!("/{cgroup_id}").into(),
+                cgroup_ids: vec![cgroup_id],
+                value: *value,
+                variance: 0.0,
+            };
+            let owner_use = [(source(cgroup_id, false), amount), (source(9, false), 7.0)];
+            rates.add_window(part, owner_use.into_iter(), window * WINDOW);
+        }
+    }
+
+    #[test]
+    fn a_measured_rate_is_expected_of_all_columns_of_its_cgroup() {
+        let (columns, total_use) = columns();
+        let mut rates = MeasuredRates::default();
+        add_windows(&mut rates, 1, 10.0, &[80.0, 120.0].repeat(20));
+        let observations = rates.observe_columns(&columns, &total_use, 40 * WINDOW);
+        let [observation] = observations.as_slice() else { panic!("{observations:?}") };
+        let slots = [false, true].map(|is_far| columns.slot_of_source(source(1, is_far)));
+        let rate_of = |slot| if slot == usize::from(slots[1]) { 10.0 * FAR } else { 10.0 };
+        let expected = observation.factors.iter().map(|(slot, factor)| rate_of(*slot) * factor);
+        assert!((expected.sum::<f64>() - 1.0).abs() < 1e-3, "{observation:?}");
+        assert_eq!(observation.factors.len(), 2);
+        // The windows differ by a fifth from their mean.
+        assert!((observation.precision * 0.04 - 1.0).abs() < 0.05, "{observation:?}");
+    }
+
+    #[test]
+    fn windows_that_agree_by_chance_are_no_surer_than_those_of_others() {
+        let (columns, total_use) = columns();
+        let mut rates = MeasuredRates::default();
+        add_windows(&mut rates, 2, 10.0, &[100.0]);
+        assert!(rates.observe_columns(&columns, &total_use, WINDOW).is_empty());
+        add_windows(&mut rates, 1, 10.0, &[50.0, 150.0].repeat(20));
+        add_windows(&mut rates, 2, 10.0, &[100.0; 2]);
+        add_windows(&mut rates, 3, 10.0, &[10.0, 190.0]);
+        let observations = rates.observe_columns(&columns, &total_use, 40 * WINDOW);
+        let precisions: Vec<f64> =
+            observations.iter().map(|observation| observation.precision).collect();
+        assert!(precisions[1] < 1.2 * precisions[0], "{precisions:?}");
+        assert!(precisions[2] < 0.5 * precisions[0], "{precisions:?}");
+    }
+
+    #[test]
+    fn what_was_measured_long_ago_is_forgotten() {
+        let (columns, total_use) = columns();
+        let mut rates = MeasuredRates::default();
+        add_windows(&mut rates, 1, 10.0, &[80.0, 120.0].repeat(2));
+        let mut precision_after = |ticks: u64| {
+            let observations = rates.observe_columns(&columns, &total_use, 4 * WINDOW + ticks);
+            observations.first().map(|observation| observation.precision)
+        };
+        let first = precision_after(0).unwrap();
+        let later = precision_after(MEMORY as u64).unwrap();
+        assert!((later / first - libm::exp(-1.0)).abs() < 1e-6, "{later} {first}");
+        assert_eq!(precision_after(5 * MEMORY as u64), None);
+    }
+}
