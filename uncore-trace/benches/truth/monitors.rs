@@ -1,10 +1,11 @@
 //! What monitors of the hardware measure of a drawn machine: the bytes of the largest tenants, and
 //! of all CPUs, at each socket's memory.
 //!
-//! The tenants with the most credited bytes have the groups, as with `record --monitor`; they are
-//! chosen every 5 s, for the first time after 5 s, and none rotate. A group counts what the threads
-//! of its tenant moved in a window, with an error of 2 % of each window (normal). Interrupts count
-//! for the default group only, and bytes that come without CPU time for none.
+//! The tenants with the most credited bytes have the groups, as with `record --monitor`, and one
+//! group of four goes from tenant to tenant if there are more tenants than groups. They are chosen
+//! every 5 s, for the first time after 5 s. A group counts what the threads of its tenant moved in
+//! a window, with an error of 2 % of each window (normal). Interrupts count for the default group
+//! only, and bytes that come without CPU time for none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use super::{SOCKETS, TICK_NS};
 
 const NOISE: f64 = 0.02;
 const STAYS_NS: u64 = 5_000_000_000;
+/// One of this number of groups goes from tenant to tenant.
+const ROTATES: usize = 4;
 /// Credited bytes are summed from this time on.
 const FIRST_NS: u64 = 100_000_000;
 /// Lists of the largest tenants are made once a second.
@@ -28,6 +31,8 @@ pub(crate) struct Monitors<'a> {
     limit: usize,
     tenant_of: &'a [usize],
     measured: BTreeSet<Arc<str>>,
+    /// When each tenant had a group last, ns.
+    turns: BTreeMap<Arc<str>, u64>,
     /// Bytes of the window, by socket and tenant; `None`: all.
     moved: BTreeMap<(usize, Option<usize>), f64>,
     random: Random,
@@ -35,8 +40,8 @@ pub(crate) struct Monitors<'a> {
 
 impl<'a> Monitors<'a> {
     pub(crate) fn new(limit: usize, tenant_of: &'a [usize], random: Random) -> Self {
-        let (measured, moved) = (BTreeSet::new(), BTreeMap::new());
-        Self { limit, tenant_of, measured, moved, random }
+        let (measured, turns, moved) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        Self { limit, tenant_of, measured, turns, moved, random }
     }
 
     /// Counts what was moved in a tick.
@@ -56,10 +61,17 @@ impl<'a> Monitors<'a> {
         if time != FIRST_NS && !time.is_multiple_of(RANKS_NS) {
             return;
         }
-        let largest = attributor.largest_cgroups();
+        let mut largest = attributor.largest_cgroups();
         if time.is_multiple_of(STAYS_NS) {
-            let tenants = largest.into_iter().filter(|path| &**path != "/");
-            self.measured = tenants.take(self.limit).collect();
+            largest.retain(|path| &**path != "/");
+            self.turns
+                .extend(std::mem::take(&mut self.measured).into_iter().map(|path| (path, time)));
+            let rotating =
+                if largest.len() > self.limit { self.limit.div_ceil(ROTATES) } else { 0 };
+            let mut smaller = largest.split_off(largest.len().min(self.limit - rotating));
+            // Those that have waited for longest, and of these the largest. The sort is stable.
+            smaller.sort_by_key(|path| self.turns.get(path).copied().unwrap_or_default());
+            self.measured = largest.into_iter().chain(smaller.into_iter().take(rotating)).collect();
         }
     }
 
