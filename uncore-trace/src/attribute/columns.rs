@@ -47,7 +47,7 @@ pub(super) const DROP_FRACTION: f64 = 0.025;
 
 /// Owners that are expected to have similar rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum ColumnGroup {
+pub(super) enum ColumnGroup {
     Cgroup(u64),
     Alone(Owner),
 }
@@ -63,7 +63,7 @@ impl ColumnGroup {
 
 /// What a column stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum ColumnSubject {
+pub(super) enum ColumnSubject {
     Baseline,
     Rest,
     Group(ColumnGroup),
@@ -90,7 +90,8 @@ pub(super) enum ColumnKind {
 /// A column of the design matrix, which has a rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RateColumn {
-    subject: ColumnSubject,
+    /// What it stands for.
+    pub subject: ColumnSubject,
     is_far: bool,
     /// Its kind.
     pub kind: ColumnKind,
@@ -101,6 +102,14 @@ pub(super) struct RateColumn {
 }
 
 impl RateColumn {
+    /// Whether it is a cgroup or a process of one.
+    pub(super) const fn is_of_cgroup(&self) -> bool {
+        matches!(
+            self.subject,
+            ColumnSubject::Group(ColumnGroup::Cgroup(_)) | ColumnSubject::Process(_)
+        )
+    }
+
     /// The device whose bytes it has, if CPUs do not move them.
     pub(super) const fn device(&self) -> Option<DeviceTraffic> {
         match self.subject {

@@ -13,6 +13,7 @@ use super::history::Histories;
 use super::learner::DividedCount;
 use super::method::Method;
 use super::misfit::Misfit;
+use super::near_rates::NearRates;
 use super::owner_names::OwnerNames;
 use super::predictor::Predictor;
 use super::schedule::LearnSchedule;
@@ -386,8 +387,13 @@ impl TrackedCounter {
     }
 
     /// Has the method solve its rates from the ticks so far.
-    pub(super) fn solve_rates(&mut self, histories: &Histories) {
-        self.method.solve_rates(histories);
+    pub(super) fn solve_rates(&mut self, histories: &Histories, peer_rates: &NearRates) {
+        self.method.solve_rates(histories, peer_rates);
+    }
+
+    /// The method's rates of time on near CPUs.
+    pub(super) fn near_rates(&self, histories: &Histories) -> NearRates {
+        self.method.near_rates(histories)
     }
 
     /// Sets what the method leaves out from now on.

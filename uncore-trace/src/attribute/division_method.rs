@@ -6,6 +6,7 @@ use super::learner::DividedCount;
 use super::measured_part::MeasuredPart;
 use super::method::Method;
 use super::misfit::Misfit;
+use super::near_rates::NearRates;
 use super::predictor::Predictor;
 use super::share::Share;
 use super::sibling_cost::ContrastSums;
@@ -78,8 +79,14 @@ pub trait DivisionMethod: std::fmt::Debug + Send {
         Vec::new()
     }
 
-    /// Solves the rates from the ticks so far.
-    fn solve_rates(&mut self, _histories: &Histories) {}
+    /// Solves the rates from the ticks so far. `_peer_rates` are those that counters of other
+    /// sockets have learnt of time on CPUs near to them.
+    fn solve_rates(&mut self, _histories: &Histories, _peer_rates: &NearRates) {}
+
+    /// The learnt rates of time on near CPUs.
+    fn near_rates(&self, _histories: &Histories) -> NearRates {
+        NearRates::default()
+    }
 
     /// Sets what is left out from now on.
     fn set_relief(&mut self, _relief: Relief) {}

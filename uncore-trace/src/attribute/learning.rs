@@ -23,7 +23,9 @@ use super::device_sources::create_device_sources;
 use super::history::Histories;
 use super::learning_job::LearningJob;
 use super::method::Method;
+use super::near_rates::NearRates;
 use super::owner_names::OwnerNames;
+use super::peer_rates::PeerRates;
 use super::ports::Ports;
 use super::schedule::LearnSchedule;
 use super::usage::{CpuSet, TickUse};
@@ -72,6 +74,7 @@ pub(super) struct Learning {
     traffic_numbers: TrafficNumbers,
     /// The sets that such a counter sees, with their sockets.
     device_sets: Vec<(usize, SocketOfSet)>,
+    peer_rates: PeerRates,
     schedule: LearnSchedule,
     /// Number of threads that learn and divide.
     threads: usize,
@@ -130,6 +133,7 @@ impl Learning {
             device_sources,
             traffic_numbers,
             device_sets,
+            peer_rates: PeerRates::new(tracks),
             schedule,
             threads,
         }
@@ -347,16 +351,28 @@ impl Learning {
                 }
             }
         }
-        let job = |((track, windows), plan): ((_, _), Option<JobPlan>)| {
+        let job = |(index, ((track, windows), plan)): (usize, ((_, _), Option<JobPlan>))| {
             let track: &mut TrackedCounter = track;
             let JobPlan { solves_rates, last_tick } = plan?;
             let histories = self.histories.get(track.set)?.as_ref()?;
-            Some(LearningJob { track, histories, solves_rates, last_tick, windows })
+            let peer_rates = if solves_rates {
+                self.peer_rates.rates_of_peers(index)
+            } else {
+                NearRates::default()
+            };
+            Some(LearningJob { track, histories, solves_rates, peer_rates, last_tick, windows })
         };
-        let planned = tracks.iter_mut().zip(windows_by_counter).zip(plans);
-        let mut jobs: Vec<LearningJob<'_>> = planned.filter_map(job).collect();
+        let planned = tracks.iter_mut().zip(windows_by_counter).zip(plans.iter().copied());
+        let mut jobs: Vec<LearningJob<'_>> = planned.enumerate().filter_map(job).collect();
         let tick_ns = self.tick_ns;
         workers::run_jobs(self.threads, &mut jobs, |job| job.run_job(tick_ns, names));
+        for (index, (track, plan)) in tracks.iter().zip(plans).enumerate() {
+            if let Some(Some(histories)) = self.histories.get(track.set)
+                && plan.is_some_and(|plan| plan.solves_rates)
+            {
+                self.peer_rates.note_rates(index, track, histories);
+            }
+        }
         for index in self.ports.counter_indexes() {
             self.note_port_confidence(index, &mut tracks[index]);
         }

@@ -2,6 +2,7 @@
 
 use super::counter::TrackedCounter;
 use super::history::Histories;
+use super::near_rates::NearRates;
 use super::owner_names::OwnerNames;
 use super::waiting::WindowState;
 
@@ -14,6 +15,8 @@ pub(super) struct LearningJob<'a> {
     pub histories: &'a Histories,
     /// Whether it solves its rates.
     pub solves_rates: bool,
+    /// What its peers have learnt.
+    pub peer_rates: NearRates,
     /// The last tick that it divides.
     pub last_tick: u64,
     /// Its windows, with their ends.
@@ -25,7 +28,7 @@ impl LearningJob<'_> {
     pub(super) fn run_job(&mut self, tick_ns: u64, names: &OwnerNames) {
         let Self { track, histories, last_tick: divisible_tick, .. } = self;
         if self.solves_rates {
-            track.solve_rates(histories);
+            track.solve_rates(histories, &self.peer_rates);
         }
         for (tick, state) in &mut self.windows {
             let WindowState::Undivided(undivided) = state else { continue };

@@ -64,6 +64,7 @@ use super::learner::{DividedCount, Effort, FAR_LOG_SD, Learner, Variance};
 use super::measured_part::MeasuredPart;
 use super::method::Method;
 use super::misfit::Misfit;
+use super::near_rates::NearRates;
 use super::port_confidence::PortConfidence;
 use super::predictor::Predictor;
 use super::residency::{add_residency, residency_shares};
@@ -201,9 +202,18 @@ impl DivisionMethod for Regression {
         }
     }
 
-    fn solve_rates(&mut self, histories: &Histories) {
+    fn solve_rates(&mut self, histories: &Histories, peer_rates: &NearRates) {
         if let Some(history) = histories.history_of(self.predictor) {
-            self.learner.update_rates(history);
+            self.learner.update_rates(history, peer_rates);
+        }
+    }
+
+    fn near_rates(&self, histories: &Histories) -> NearRates {
+        let is_by_time = self.predictor == Predictor::Time;
+        if is_by_time {
+            self.learner.near_rates(histories.time.columns())
+        } else {
+            NearRates::default()
         }
     }
 
@@ -600,7 +610,7 @@ mod tests {
                 histories.review_use();
                 method.learn_ticks(&histories);
                 histories.finish_review(|by| method.rate_profile(by).into_iter().collect());
-                method.solve_rates(&histories);
+                method.solve_rates(&histories, &NearRates::default());
                 histories.forget_before(method.oldest_needed_tick().min(tick));
             }
         }

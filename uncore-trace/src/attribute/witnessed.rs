@@ -24,6 +24,7 @@ use super::learner::Effort;
 use super::measured_part::MeasuredPart;
 use super::method::Method;
 use super::misfit::Misfit;
+use super::near_rates::NearRates;
 use super::predictor::Predictor;
 use super::regression::Regression;
 use super::share::{Share, confident_value};
@@ -136,9 +137,13 @@ impl DivisionMethod for ByWitness {
         self.witnessed.learn_ticks(histories);
     }
 
-    fn solve_rates(&mut self, histories: &Histories) {
-        self.timed.solve_rates(histories);
-        self.witnessed.solve_rates(histories);
+    fn solve_rates(&mut self, histories: &Histories, peer_rates: &NearRates) {
+        self.timed.solve_rates(histories, peer_rates);
+        self.witnessed.solve_rates(histories, &NearRates::default());
+    }
+
+    fn near_rates(&self, histories: &Histories) -> NearRates {
+        self.timed.near_rates(histories)
     }
 
     fn set_relief(&mut self, relief: Relief) {
@@ -299,7 +304,7 @@ mod tests {
                 histories.review_use();
                 method.learn_ticks(&histories);
                 histories.finish_review(|by| method.rate_profile(by).into_iter().collect());
-                method.solve_rates(&histories);
+                method.solve_rates(&histories, &NearRates::default());
                 if tick < TICKS {
                     method.skip_window(Some(&histories), tick);
                     method.divide_ticks(&histories, tick, tick);

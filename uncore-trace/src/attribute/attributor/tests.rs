@@ -1,6 +1,7 @@
 mod devices;
 mod limits;
 mod long;
+mod peers;
 
 use std::collections::BTreeMap;
 

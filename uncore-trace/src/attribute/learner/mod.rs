@@ -43,13 +43,14 @@ use self::limit::LinkLimit;
 use self::measured_rates::MeasuredRates;
 use self::observation::{Observation, ObservationQueue};
 pub(super) use self::posterior::FAR_LOG_SD;
-use self::posterior::{RateModel, RateSolution, SolveOptions};
+use self::posterior::{PriorBasis, RateModel, RateSolution, SolveOptions};
 use self::solve_schedule::SolveSchedule;
-use super::columns::BASELINE;
+use super::columns::{BASELINE, RateColumns};
 use super::device_bytes::DeviceDirections;
 use super::history::History;
 use super::measured_part::MeasuredPart;
 use super::misfit::Misfit;
+use super::near_rates::{NearRate, NearRates};
 use super::predictor::Predictor;
 use super::sibling_cost::{ContrastFit, ContrastSums, ContrastTick};
 use super::statistics::sample_variance;
@@ -404,7 +405,7 @@ impl Learner {
     }
 
     /// Solves the rates from the counts so far.
-    pub(super) fn update_rates(&mut self, history: &History) {
+    pub(super) fn update_rates(&mut self, history: &History, peer_rates: &NearRates) {
         let is_known = self.has_rates();
         if !self.schedule.is_solve_due(is_known, self.relief) {
             return;
@@ -430,8 +431,7 @@ impl Learner {
             &sums,
             &counts,
             &observations,
-            history.columns(),
-            self.model,
+            &PriorBasis { model: self.model, columns: history.columns(), peer_rates },
             &self.solution,
             options,
         );
@@ -446,6 +446,20 @@ impl Learner {
         if self.schedule.is_settled() {
             self.past_misfits.extend(self.current_misfits());
         }
+    }
+
+    /// The learnt rates of cgroups and their processes on near CPUs.
+    pub(super) fn near_rates(&self, columns: &RateColumns) -> NearRates {
+        let solution = &self.solution;
+        let near_rate = |(index, slot): (usize, &usize)| {
+            let column = columns.get(*slot)?;
+            let rate = solution.rates.get(*slot).copied().unwrap_or(0.0);
+            let is_known = rate > 0.0 && !solution.renewed_slots.contains(slot);
+            let variance = f64::from(solution.covariance.entry(index, index));
+            (is_known && column.is_of_cgroup() && !column.is_far())
+                .then(|| (column.subject, NearRate { log_rate: libm::log(rate), variance }))
+        };
+        NearRates(solution.active_slots.iter().enumerate().filter_map(near_rate).collect())
     }
 
     /// The rates over the sum of the counts.

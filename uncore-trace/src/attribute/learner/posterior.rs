@@ -2,8 +2,9 @@
 //!
 //! The prior is log-normal and hierarchical. The rate of a group is expected around the mean of all
 //! groups, that of a process around its group's, and that of an owner on far CPUs around a part of
-//! its rate on near ones. The maximum is found by Newton's method for the logarithms of the rates,
-//! so they stay positive. The variance of the errors at each time scale weighs its sums.
+//! its rate on near ones, which the counter of the memory near to those CPUs knows best. The maximum
+//! is found by Newton's method for the logarithms of the rates, so they stay positive. The variance
+//! of the errors at each time scale weighs its sums.
 
 use super::super::columns::{ColumnKind, RateColumn, RateColumns};
 use super::super::device_bytes::DeviceDirections;
@@ -11,6 +12,7 @@ use super::super::history::DEVICE_UNIT;
 use super::super::matrix::{
     DenseMatrix, InverseFactor, IterationLimits, conjugate_gradient, dot_product,
 };
+use super::super::near_rates::NearRates;
 use super::super::predictor::Predictor;
 use super::super::sums::{CountSums, DesignSums, SCALES};
 use crate::schema::fabric::{BASELINE_LOG_SD, BASELINE_MEDIAN};
@@ -156,6 +158,17 @@ pub(super) struct RateModel {
     pub devices: DeviceDirections,
 }
 
+/// What the priors of rates are made from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PriorBasis<'a> {
+    /// What the rates are learnt for.
+    pub model: RateModel,
+    /// The columns.
+    pub columns: &'a RateColumns,
+    /// What counters of other sockets have learnt of time on CPUs near to them.
+    pub peer_rates: &'a NearRates,
+}
+
 /// How thoroughly rates are solved this time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SolveOptions {
@@ -170,8 +183,7 @@ pub(super) fn solve_rates(
     sums: &DesignSums,
     counts: &CountSums,
     observations: &[RateObservation],
-    columns: &RateColumns,
-    model: RateModel,
+    basis: &PriorBasis<'_>,
     previous: &RateSolution,
     options: SolveOptions,
 ) -> Option<RateSolution> {
@@ -179,13 +191,14 @@ pub(super) fn solve_rates(
     if mean <= 0.0 || !mean.is_finite() {
         return None;
     }
+    let PriorBasis { model, columns, .. } = *basis;
     let is_active = |slot: &usize| {
         columns.get(*slot).is_some_and(|column| {
             column.device().is_none_or(|traffic| model.devices.contain(traffic.direction))
         })
     };
     let active_slots: Vec<usize> = (0..columns.len()).filter(is_active).collect();
-    let posterior = RatePosterior::new(sums, counts, columns, model, &active_slots);
+    let posterior = RatePosterior::new(sums, counts, basis, &active_slots);
     let mut log_rates = posterior.initial_log_rates(previous, mean);
     let (mut residual_variances, mut equations) = ([0.0; SCALES], NormalEquations::default());
     // The information on each rate, which weighs it in the mean of all leading rates.
@@ -259,27 +272,30 @@ impl<'a> RatePosterior<'a> {
     fn new(
         sums: &'a DesignSums,
         counts: &'a CountSums,
-        columns: &RateColumns,
-        model: RateModel,
+        basis: &PriorBasis<'_>,
         active_slots: &'a [usize],
     ) -> Self {
+        let PriorBasis { model, columns, peer_rates } = *basis;
         let index = |slot: u16| active_slots.binary_search(&usize::from(slot)).ok();
         let baseline_mean = libm::log(BASELINE_MEDIAN * counts.sum / sums.ticks);
         let priors = active_slots.iter().filter_map(|slot| columns.get(*slot)).map(|column| {
-            let parent = column.parent.and_then(index);
+            let peer_rate = peer_rates.0.get(&column.subject).filter(|_| column.is_far());
+            let parent = column.parent.and_then(index).filter(|_| peer_rate.is_none());
             let sd = prior_sd(model.predictor, column.kind);
             let own_mean = match column.kind {
                 ColumnKind::Baseline => Some(baseline_mean),
                 _ if column.device().is_some() && parent.is_none() => {
                     Some(libm::log(expected_device_rate(column, model.devices)))
                 }
-                _ => None,
+                _ => peer_rate.map(|near| near.log_rate + libm::log(FAR)),
             };
+            let variance =
+                peer_rate.map_or(sd * sd, |near| FAR_LOG_SD * FAR_LOG_SD + near.variance);
             RatePrior {
                 parent,
                 offset: if column.kind == ColumnKind::Far { libm::log(FAR) } else { 0.0 },
                 own_mean,
-                precision: 1.0 / (sd * sd),
+                precision: variance.recip(),
                 is_leading: own_mean.is_none()
                     && column.kind != ColumnKind::Far
                     && parent.is_none(),
