@@ -95,7 +95,9 @@ impl ShareAdjustment for MeasuredFractions {
                 part.cgroup_ids.push(cgroup_id);
             }
         }
-        parts.iter_mut().for_each(|part| part.cgroup_ids.sort_unstable());
+        for part in &mut parts {
+            part.cgroup_ids.sort_unstable();
+        }
         parts
     }
 
