@@ -19,7 +19,9 @@ use uncore_trace::schema::{SCHEMA_VERSION, fabric, metadata};
 use uncore_trace::tables::reader::Recording;
 use uncore_trace::tables::writer::{CreateOptions, RecordingTarget, Writer};
 use uncore_trace::view::check;
-use uncore_trace::view::report_sums::{GroupBy, ReportQuestion, sum_report};
+use uncore_trace::view::grouping::GroupBy;
+use uncore_trace::view::question::ReportQuestion;
+use uncore_trace::view::report_sums::sum_report;
 
 /// Text before the digits of the footer's digest.
 const DIGEST: &[u8] = b"xxh64:";
