@@ -98,6 +98,9 @@ fn one_event_in_a_part_of_the_time_is_exported() {
         let line = place.refuses(["export", sample.as_str()].iter().chain(&options));
         assert!(line.contains(says), "{options:?}: {line}");
     }
+    let within_window = ["export", &sample, "--pprof", "x", "--from", "1s", "--to", "1.0001s"];
+    let line = place.refuses(within_window.iter());
+    assert!(line.contains("no window of these events ends in the selected time"), "{line}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(super) const LATE: Duration = Duration::from_secs(5);
 /// Profiles that are collected at once.
 const MOST_PROFILES: usize = 4;
 
-/// Samples of a profile: some 10 MB.
+/// Samples of a profile: some 10 MB with paths of 100 bytes.
 const MOST_SAMPLES: usize = 1 << 15;
 
 /// Requests for profiles. Clones have the same requests.

@@ -22,7 +22,7 @@ mod share_profile;
 use std::io::Write;
 use std::ops::RangeInclusive;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 pub use self::encode::ProfileFacts;
 pub use self::share_profile::ShareProfile;
@@ -42,7 +42,7 @@ const MOST_SAMPLES: usize = 1 << 20;
 ///
 /// # Errors
 ///
-/// A table cannot be read, or `output` cannot be written.
+/// A table cannot be read, no window of the events ends in the time, or `output` cannot be written.
 pub fn write_pprof(
     recording: &Recording,
     span: &SelectedTime,
@@ -67,6 +67,7 @@ pub fn write_pprof(
             add_rows(&summed.table, summed.ends.clone())?;
         }
     }
+    ensure!(!profile.is_empty(), "no window of these events ends in the selected time");
     let pairs = table.metadata_pairs();
     let incomplete = Incomplete::from_recording(recording)?;
     let mut comments: Vec<String> =
