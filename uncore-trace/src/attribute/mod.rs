@@ -78,7 +78,7 @@ mod witnesses;
 mod workers;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use self::attribution_settings::AttributionSettings;
 pub use self::attributor::Attributor;

@@ -12,6 +12,7 @@ use super::*;
 use crate::attribute::attribution_settings::AttributionSettings;
 use crate::attribute::core_siblings::CoreSiblings;
 use crate::attribute::facts::order_counters;
+use crate::attribute::tests::new_attributor;
 use crate::choice::MethodChoice;
 use crate::clock::Snapshot;
 use crate::drain::Comm;
@@ -66,17 +67,7 @@ fn attributor(plan: &Plan, choice: MethodChoice) -> Attributor {
 }
 
 fn attributor_of(plan: &Plan, settings: AttributionSettings) -> Attributor {
-    Attributor::new(&RecordingFacts {
-        plan,
-        counters: &order_counters(plan, |_| false),
-        settings,
-        start_tick: 10,
-        clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
-        siblings: &CoreSiblings::default(),
-        threads: 1,
-        sums: false,
-    })
+    new_attributor(plan, settings, 10)
 }
 
 #[test]

@@ -88,11 +88,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::rc::Rc;
 
-    use crate::attribute::{
-        AttributionSettings, Attributor, CoreSiblings, Effort, RecordingFacts, order_counters,
-    };
+    use crate::attribute::tests::new_attributor;
+    use crate::attribute::{AttributionSettings, Effort};
     use crate::choice::MethodChoice;
-    use crate::clock::Snapshot;
     use crate::entries::{
         CounterReading, CounterValue, DeviceTransfer, EntryConsumer as _, LogEntry, Owner,
         ReadingTrigger,
@@ -100,7 +98,6 @@ mod tests {
     use crate::plan::{IoDirection, Plan};
     use crate::schema::Builders;
     use crate::schema::columns::{f64_column, i32_column, nullable_value, word_column};
-    use crate::schema::origin::RecordingOrigin;
     use crate::schema::row_limit::RowLimit;
 
     /// Two counters with these devices.
@@ -125,10 +122,9 @@ mod tests {
     /// The interrupt's share of each counter, if these count 300 and 100 bytes while it moves 200.
     fn shares(is_shared: bool) -> Vec<f64> {
         let plan = plan(is_shared);
-        let mut attributor = Attributor::new(&RecordingFacts {
-            plan: &plan,
-            counters: &order_counters(&plan, |_| false),
-            settings: AttributionSettings {
+        let mut attributor = new_attributor(
+            &plan,
+            AttributionSettings {
                 choice: MethodChoice::Auto,
                 io: true,
                 lag_ns: 0,
@@ -136,13 +132,8 @@ mod tests {
                 min_share: 0.0,
                 row_limit: RowLimit::All,
             },
-            start_tick: 10,
-            clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-            origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
-            siblings: &CoreSiblings::default(),
-            threads: 1,
-            sums: false,
-        });
+            10,
+        );
         let mut tables = Builders::default();
         let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();
         let bytes = [300, 100];

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::monitored::{Rows, made_again, rows};
 use super::*;
-use crate::attribute::{AttributionSettings, CoreSiblings};
+use crate::attribute::AttributionSettings;
+use crate::attribute::tests::new_attributor;
 use crate::drain::Comm;
 use crate::entries::{CounterReading, CounterValue, DeviceHold, Owner, ReadingTrigger};
 use crate::schema::cgroups::CgroupNames;
-use crate::schema::origin::RecordingOrigin;
 use crate::schema::{cgroups, held};
 
 const LAST: i64 = START + 5;
@@ -46,17 +46,7 @@ const fn count(tick: i64) -> u64 {
 
 fn live() -> Rows {
     let plan = plan();
-    let mut attributor = Attributor::new(&RecordingFacts {
-        plan: &plan,
-        counters: &[0],
-        settings: AttributionSettings::default(),
-        start_tick: START as u64,
-        clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
-        siblings: &CoreSiblings::default(),
-        threads: 1,
-        sums: false,
-    });
+    let mut attributor = new_attributor(&plan, AttributionSettings::default(), START as u64);
     let mut tables = Builders::default();
     let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();
     for tick in START..=LAST {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 
 use super::*;
-use crate::attribute::{AttributionSettings, CoreSiblings};
+use crate::attribute::AttributionSettings;
+use crate::attribute::tests::new_attributor;
 use crate::drain::Comm;
 use crate::entries::{CounterReading, CounterValue, Monitored, Owner, ReadingTrigger};
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::columns::{f32_column, f64_column, i64_column, nullable_value, word_column};
-use crate::schema::origin::RecordingOrigin;
 use crate::schema::{cgroups, monitors};
 
 const LAST: i64 = START + 5;
@@ -59,20 +59,11 @@ pub(super) fn rows(batch: &RecordBatch) -> Rows {
 
 fn live() -> Rows {
     let plan = plan();
-    let mut attributor = Attributor::new(&RecordingFacts {
-        plan: &plan,
-        counters: &[0],
-        settings: AttributionSettings {
-            choice: MethodChoice::Residency,
-            ..AttributionSettings::default()
-        },
-        start_tick: START as u64,
-        clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
-        siblings: &CoreSiblings::default(),
-        threads: 1,
-        sums: false,
-    });
+    let mut attributor = new_attributor(
+        &plan,
+        AttributionSettings { choice: MethodChoice::Residency, ..AttributionSettings::default() },
+        START as u64,
+    );
     let mut tables = Builders::default();
     let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();
     let task = |cgroup_id| Owner::Task { pid: cgroup_id as u32, comm: Comm::default(), cgroup_id };

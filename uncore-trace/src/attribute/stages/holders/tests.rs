@@ -1,17 +1,14 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::attribute::{
-    AttributionSettings, Attributor, CoreSiblings, Effort, RecordingFacts, order_counters,
-};
+use crate::attribute::tests::new_attributor;
+use crate::attribute::{AttributionSettings, Effort};
 use crate::choice::MethodChoice;
-use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{CounterReading, CounterValue, EntryConsumer as _, LogEntry, ReadingTrigger};
 use crate::plan::Plan;
 use crate::schema::Builders;
 use crate::schema::columns::{f64_column, i32_column, nullable_value, word_column};
-use crate::schema::origin::RecordingOrigin;
 use crate::schema::row_limit::RowLimit;
 
 const TICK: u64 = 10;
@@ -48,10 +45,9 @@ type Change<'a> = (&'a str, Owner, u64);
 /// each.
 fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Line> {
     let plan = plan(functions);
-    let mut attributor = Attributor::new(&RecordingFacts {
-        plan: &plan,
-        counters: &order_counters(&plan, |_| false),
-        settings: AttributionSettings {
+    let mut attributor = new_attributor(
+        &plan,
+        AttributionSettings {
             choice: MethodChoice::Auto,
             io: false,
             lag_ns: 0,
@@ -59,13 +55,8 @@ fn window(functions: &[(&str, bool)], ticks: &[(u64, &[Change<'_>])]) -> Vec<Lin
             min_share: 0.0,
             row_limit: RowLimit::All,
         },
-        start_tick: 0,
-        clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
-        siblings: &CoreSiblings::default(),
-        threads: 1,
-        sums: false,
-    });
+        0,
+    );
     assert!(attributor.needs_ticks());
     let mut tables = Builders::default();
     let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();

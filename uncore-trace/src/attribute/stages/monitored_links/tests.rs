@@ -1,22 +1,17 @@
 mod learning;
 
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 
 use super::*;
-use crate::attribute::{
-    AttributionSettings, Attributor, CoreSiblings, RecordingFacts, order_counters,
-};
+use crate::attribute::AttributionSettings;
+use crate::attribute::tests::new_attributor;
 use crate::choice::MethodChoice;
-use crate::clock::Snapshot;
 use crate::drain::Comm;
 use crate::entries::{CounterReading, CounterValue, EntryConsumer as _, Owner, ReadingTrigger};
 use crate::plan::Plan;
 use crate::schema::Builders;
 use crate::schema::cgroups::CgroupNames;
 use crate::schema::columns::{f32_column, f64_column, nullable_value, word_column};
-use crate::schema::origin::RecordingOrigin;
 
 fn task(pid: u32, cgroup_id: u64) -> Owner {
     Owner::Task { pid, comm: Comm::default(), cgroup_id }
@@ -126,20 +121,11 @@ fn plan() -> Plan {
 /// `/a` and `/ab` run equally long, but `/a` moves three quarters.
 fn rows_of_a(read: &[u64], last: u64) -> Vec<(f64, String, f32)> {
     let plan = plan();
-    let mut attributor = Attributor::new(&RecordingFacts {
-        plan: &plan,
-        counters: &order_counters(&plan, |_| false),
-        settings: AttributionSettings {
-            choice: MethodChoice::Residency,
-            ..AttributionSettings::default()
-        },
-        start_tick: 10,
-        clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
-        siblings: &CoreSiblings::default(),
-        threads: 1,
-        sums: false,
-    });
+    let mut attributor = new_attributor(
+        &plan,
+        AttributionSettings { choice: MethodChoice::Residency, ..AttributionSettings::default() },
+        10,
+    );
     let mut tables = Builders::default();
     let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();
     for (id, path) in [(1, "/a"), (3, "/ab")] {

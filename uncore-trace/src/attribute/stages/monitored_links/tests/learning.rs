@@ -9,20 +9,11 @@ const MS: u64 = 1_000_000;
 fn part_of_a(measured: std::ops::Range<u64>) -> f64 {
     let mut plan = plan();
     (plan.tick_ns, plan.window_ns) = (MS, 100 * MS);
-    let mut attributor = Attributor::new(&RecordingFacts {
-        plan: &plan,
-        counters: &order_counters(&plan, |_| false),
-        settings: AttributionSettings {
-            choice: MethodChoice::Regression,
-            ..AttributionSettings::default()
-        },
-        start_tick: 0,
-        clock: Snapshot { mono_ns: 0, wall_ns: 0 },
-        origin: &RecordingOrigin::from_metadata(&BTreeMap::new()),
-        siblings: &CoreSiblings::default(),
-        threads: 1,
-        sums: false,
-    });
+    let mut attributor = new_attributor(
+        &plan,
+        AttributionSettings { choice: MethodChoice::Regression, ..AttributionSettings::default() },
+        0,
+    );
     let mut tables = Builders::default();
     let mut take = |entry: LogEntry<'_>| attributor.take_entry(entry, &mut tables).unwrap();
     for (id, path) in [(1, "/a"), (3, "/ab")] {
