@@ -264,10 +264,7 @@ impl<'a> FabricColumns<'a> {
             GroupBy::Cgroup if owner == "task" => match (name, self.cgroup_depth) {
                 (Some(path), Some(depth)) => ancestor_path(path, depth).to_owned(),
                 (Some(path), None) => path.to_owned(),
-                (None, _) => self
-                    .cgroup_id
-                    .and_then(|ids| ids.get(row))
-                    .map_or_else(|| "(no cgroup)".to_owned(), |id| format!("(cgroup id {id})")),
+                (None, _) => unnamed_cgroup(self.cgroup_id.and_then(|ids| ids.get(row))),
             },
             GroupBy::Job if owner == "task" => {
                 name.map_or_else(|| "(no job)".to_owned(), |name| whole_job(name).to_owned())
@@ -387,6 +384,11 @@ pub(super) fn cause_name<'a>(
 /// An event, with its filter in brackets if it has one.
 pub(super) fn name_event(event: &str, filter: &str) -> String {
     if filter.is_empty() { event.to_owned() } else { format!("{event}[{filter}]") }
+}
+
+/// What a cgroup whose path is not known is called, by its id if it has one.
+pub(super) fn unnamed_cgroup(id: Option<u64>) -> String {
+    id.map_or_else(|| "(no cgroup)".to_owned(), |id| format!("(cgroup id {id})"))
 }
 
 /// Whether `TERM=VALUE` selects ports.

@@ -10,6 +10,7 @@ use crate::schema::columns::{bits_column, i32_column, i64_column, text_column, w
 use crate::schema::{cgroups, slices};
 use crate::tables::reader::{OpenTable, Recording, TableScan};
 use crate::text::printable;
+use crate::view::key::unnamed_cgroup;
 use crate::view::span::SelectedTime;
 
 const COLUMNS: [&str; 8] =
@@ -49,8 +50,7 @@ pub(super) fn write_slices<W: Write>(
             let track = tracks.get(&cpus.value(row)).filter(|_| tids.value(row) != 0);
             let Some(track) = track.copied().filter(|_| begin_ns < end_ns) else { continue };
             let id = ids.value_or_zero(row);
-            let unnamed = || format!("(cgroup id {id})");
-            let cgroup = names.get(&id).cloned().unwrap_or_else(unnamed);
+            let cgroup = names.get(&id).cloned().unwrap_or_else(|| unnamed_cgroup(Some(id)));
             let thread = printable(comms.get(row).unwrap_or_default());
             let details = vec![
                 ("cgroup", EventDetail::Text(cgroup)),

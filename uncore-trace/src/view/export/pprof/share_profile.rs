@@ -12,7 +12,7 @@ use crate::schema::cgroups::whole_job;
 use crate::schema::columns::{self, nullable_value};
 use crate::schema::owner;
 use crate::text::printable;
-use crate::view::key::{SMALL, name_event};
+use crate::view::key::{SMALL, name_event, unnamed_cgroup};
 use crate::view::links::Links;
 use crate::view::names::NameNumbers;
 use crate::view::selected::ReportSelection;
@@ -269,11 +269,7 @@ impl ShareProfile {
 
 /// The cgroup of an owner, as `report` names it; empty for an owner that has none.
 fn cgroup_text<'a>(owner: &str, path: &'a str, id: Option<u64>) -> Cow<'a, str> {
-    match id {
-        _ if !path.is_empty() || owner != owner::TASK => path.into(),
-        Some(id) => format!("(cgroup id {id})").into(),
-        None => "(no cgroup)".into(),
-    }
+    if path.is_empty() && owner == owner::TASK { unnamed_cgroup(id).into() } else { path.into() }
 }
 
 /// The unit as viewers know it, and how many of it the unit of a counter is: values of a profile
