@@ -102,14 +102,6 @@ pub(super) struct RateColumn {
 }
 
 impl RateColumn {
-    /// Whether it is a cgroup or a process of one.
-    pub(super) const fn is_of_cgroup(&self) -> bool {
-        matches!(
-            self.subject,
-            ColumnSubject::Group(ColumnGroup::Cgroup(_)) | ColumnSubject::Process(_)
-        )
-    }
-
     /// The device whose bytes it has, if CPUs do not move them.
     pub(super) const fn device(&self) -> Option<DeviceTraffic> {
         match self.subject {

@@ -387,7 +387,7 @@ impl TrackedCounter {
     }
 
     /// Has the method solve its rates from the ticks so far.
-    pub(super) fn solve_rates(&mut self, histories: &Histories, peer_rates: &NearRates) {
+    pub(super) fn solve_rates(&mut self, histories: &Histories, peer_rates: &[&NearRates]) {
         self.method.solve_rates(histories, peer_rates);
     }
 

@@ -81,7 +81,7 @@ pub trait DivisionMethod: std::fmt::Debug + Send {
 
     /// Solves the rates from the ticks so far. `_peer_rates` are those that counters of other
     /// sockets have learnt of time on CPUs near to them.
-    fn solve_rates(&mut self, _histories: &Histories, _peer_rates: &NearRates) {}
+    fn solve_rates(&mut self, _histories: &Histories, _peer_rates: &[&NearRates]) {}
 
     /// The learnt rates of time on near CPUs.
     fn near_rates(&self, _histories: &Histories) -> NearRates {

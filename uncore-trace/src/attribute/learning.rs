@@ -23,7 +23,6 @@ use super::device_sources::create_device_sources;
 use super::history::Histories;
 use super::learning_job::LearningJob;
 use super::method::Method;
-use super::near_rates::NearRates;
 use super::owner_names::OwnerNames;
 use super::peer_rates::PeerRates;
 use super::ports::Ports;
@@ -351,27 +350,30 @@ impl Learning {
                 }
             }
         }
-        let job = |(index, ((track, windows), plan)): (usize, ((_, _), Option<JobPlan>))| {
-            let track: &mut TrackedCounter = track;
-            let JobPlan { solves_rates, last_tick } = plan?;
-            let histories = self.histories.get(track.set)?.as_ref()?;
-            let peer_rates = if solves_rates {
-                self.peer_rates.rates_of_peers(index)
-            } else {
-                NearRates::default()
+        let job =
+            |(counter_index, ((track, windows), plan)): (usize, ((_, _), Option<JobPlan>))| {
+                let track: &mut TrackedCounter = track;
+                let JobPlan { solves_rates, last_tick } = plan?;
+                let histories = self.histories.get(track.set)?.as_ref()?;
+                Some(LearningJob {
+                    track,
+                    histories,
+                    solves_rates,
+                    counter_index,
+                    peer_rates: self.peer_rates.rates_of_peers(counter_index),
+                    learnt_rates: None,
+                    last_tick,
+                    windows,
+                })
             };
-            Some(LearningJob { track, histories, solves_rates, peer_rates, last_tick, windows })
-        };
-        let planned = tracks.iter_mut().zip(windows_by_counter).zip(plans.iter().copied());
+        let planned = tracks.iter_mut().zip(windows_by_counter).zip(plans);
         let mut jobs: Vec<LearningJob<'_>> = planned.enumerate().filter_map(job).collect();
         let tick_ns = self.tick_ns;
         workers::run_jobs(self.threads, &mut jobs, |job| job.run_job(tick_ns, names));
-        for (index, (track, plan)) in tracks.iter().zip(plans).enumerate() {
-            if let Some(Some(histories)) = self.histories.get(track.set)
-                && plan.is_some_and(|plan| plan.solves_rates)
-            {
-                self.peer_rates.note_rates(index, track, histories);
-            }
+        let learnt_rates =
+            jobs.into_iter().filter_map(|job| Some((job.counter_index, job.learnt_rates?)));
+        for (counter_index, rates) in learnt_rates.collect::<Vec<_>>() {
+            self.peer_rates.note_rates(counter_index, rates);
         }
         for index in self.ports.counter_indexes() {
             self.note_port_confidence(index, &mut tracks[index]);

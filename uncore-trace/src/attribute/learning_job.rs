@@ -15,8 +15,12 @@ pub(super) struct LearningJob<'a> {
     pub histories: &'a Histories,
     /// Whether it solves its rates.
     pub solves_rates: bool,
-    /// What its peers have learnt.
-    pub peer_rates: NearRates,
+    /// The index of the counter.
+    pub counter_index: usize,
+    /// What its peers have learnt; empty if it has none.
+    pub peer_rates: Vec<&'a NearRates>,
+    /// What it has learnt, once it has solved its rates and if it has peers.
+    pub learnt_rates: Option<NearRates>,
     /// The last tick that it divides.
     pub last_tick: u64,
     /// Its windows, with their ends.
@@ -40,5 +44,8 @@ impl LearningJob<'_> {
             };
         }
         track.divide_ticks(histories, *divisible_tick);
+        if self.solves_rates && !self.peer_rates.is_empty() {
+            self.learnt_rates = Some(track.near_rates(histories));
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub struct MeasuredPart {
     /// Path of the cgroup.
     pub cgroup: Arc<str>,
-    /// The ids of the cgroups that it is of, ascending.
+    /// The ids of the cgroups that it is of, which no other part of the window has.
     pub cgroup_ids: Vec<u64>,
     /// The part, in the counter's unit.
     pub value: f64,

@@ -16,3 +16,9 @@ pub(super) struct NearRate {
 /// Rates on near CPUs, by what their columns stand for.
 #[derive(Clone, Debug, Default)]
 pub struct NearRates(pub(super) BTreeMap<ColumnSubject, NearRate>);
+
+/// What is known best of a rate by several counters.
+pub(super) fn find_surest(counters: &[&NearRates], subject: &ColumnSubject) -> Option<NearRate> {
+    let rates = counters.iter().filter_map(|rates| rates.0.get(subject));
+    rates.min_by(|rate, other| rate.variance.total_cmp(&other.variance)).copied()
+}

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 use super::counter::TrackedCounter;
-use super::history::Histories;
 use super::near_rates::NearRates;
 use crate::plan::Counter;
 
@@ -45,29 +44,13 @@ impl PeerRates {
         Self { peers, learnt: vec![NearRates::default(); tracks.len()] }
     }
 
-    /// What the peers of a counter have learnt: of each rate what is known best.
-    pub(super) fn rates_of_peers(&self, counter_index: usize) -> NearRates {
-        let mut best = NearRates::default();
-        for peer in &self.peers[counter_index] {
-            for (subject, rate) in &self.learnt[*peer].0 {
-                let known = best.0.entry(*subject).or_insert(*rate);
-                if rate.variance < known.variance {
-                    *known = *rate;
-                }
-            }
-        }
-        best
+    /// What the peers of a counter have learnt; empty if it has none.
+    pub(super) fn rates_of_peers(&self, counter_index: usize) -> Vec<&NearRates> {
+        self.peers[counter_index].iter().map(|peer| &self.learnt[*peer]).collect()
     }
 
     /// Notes what a counter has learnt.
-    pub(super) fn note_rates(
-        &mut self,
-        counter_index: usize,
-        track: &TrackedCounter,
-        histories: &Histories,
-    ) {
-        if !self.peers[counter_index].is_empty() {
-            self.learnt[counter_index] = track.near_rates(histories);
-        }
+    pub(super) fn note_rates(&mut self, counter_index: usize, rates: NearRates) {
+        self.learnt[counter_index] = rates;
     }
 }

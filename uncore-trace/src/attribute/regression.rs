@@ -177,8 +177,9 @@ impl Regression {
         let after_tick = window.begin_tick(history.tick_ns());
         self.window_parts.add_piece(&contributions, history, after_tick, window.end_tick);
         let divided_parts = std::mem::take(&mut self.window_parts);
-        for measured in self.measured_parts.drain(..) {
-            self.learner.learn_measured(measured, divided_parts.cpu_use(), window.end_tick);
+        let measured_parts = std::mem::take(&mut self.measured_parts);
+        if !measured_parts.is_empty() {
+            self.learner.learn_measured(measured_parts, divided_parts.cpu_use(), window.end_tick);
         }
         self.learner
             .is_ready()
@@ -202,7 +203,7 @@ impl DivisionMethod for Regression {
         }
     }
 
-    fn solve_rates(&mut self, histories: &Histories, peer_rates: &NearRates) {
+    fn solve_rates(&mut self, histories: &Histories, peer_rates: &[&NearRates]) {
         if let Some(history) = histories.history_of(self.predictor) {
             self.learner.update_rates(history, peer_rates);
         }
@@ -610,7 +611,7 @@ mod tests {
                 histories.review_use();
                 method.learn_ticks(&histories);
                 histories.finish_review(|by| method.rate_profile(by).into_iter().collect());
-                method.solve_rates(&histories, &NearRates::default());
+                method.solve_rates(&histories, &[]);
                 histories.forget_before(method.oldest_needed_tick().min(tick));
             }
         }

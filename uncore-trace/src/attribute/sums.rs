@@ -23,9 +23,14 @@ pub(super) const SCALES: usize = 4;
 /// Time constant of the memory of rates, in ticks.
 pub(super) const MEMORY: f64 = 60_000.0;
 
+/// What remains of a sum after some ticks.
+pub(super) fn remaining_part(ticks: u64) -> f64 {
+    libm::exp(-(ticks as f64) / MEMORY)
+}
+
 /// The forgetting factor of the sums for one group of the longest scale.
 fn forgetting_factor() -> f64 {
-    libm::exp(-(GROUP_LEN.pow(3) as f64) / MEMORY)
+    remaining_part(GROUP_LEN.pow(3) as u64)
 }
 
 /// Least expected count of a tick, relative to the mean: the errors of a quiet tick are not small

@@ -173,7 +173,6 @@ mod tests {
     use super::super::division_method::{DivisionInput, DivisionMethod as _};
     use super::super::history::Histories;
     use super::super::learner::Effort;
-    use super::super::near_rates::NearRates;
     use super::super::predictor::Predictor;
     use super::super::regression::Regression;
     use crate::attribute::tests::split_mix::SplitMix;
@@ -225,7 +224,7 @@ mod tests {
             histories.review_use();
             method.learn_ticks(&histories);
             histories.finish_review(|by| method.rate_profile(by).into_iter().collect());
-            method.solve_rates(&histories, &NearRates::default());
+            method.solve_rates(&histories, &[]);
             let to = tick.saturating_sub(LAG);
             if to >= BEGIN && !std::mem::replace(&mut is_begun, to >= BEGIN) {
                 method.skip_window(Some(&histories), BEGIN);

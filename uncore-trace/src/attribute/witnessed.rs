@@ -137,9 +137,9 @@ impl DivisionMethod for ByWitness {
         self.witnessed.learn_ticks(histories);
     }
 
-    fn solve_rates(&mut self, histories: &Histories, peer_rates: &NearRates) {
+    fn solve_rates(&mut self, histories: &Histories, peer_rates: &[&NearRates]) {
         self.timed.solve_rates(histories, peer_rates);
-        self.witnessed.solve_rates(histories, &NearRates::default());
+        self.witnessed.solve_rates(histories, &[]);
     }
 
     fn near_rates(&self, histories: &Histories) -> NearRates {
@@ -304,7 +304,7 @@ mod tests {
                 histories.review_use();
                 method.learn_ticks(&histories);
                 histories.finish_review(|by| method.rate_profile(by).into_iter().collect());
-                method.solve_rates(&histories, &NearRates::default());
+                method.solve_rates(&histories, &[]);
                 if tick < TICKS {
                     method.skip_window(Some(&histories), tick);
                     method.divide_ticks(&histories, tick, tick);

@@ -13,22 +13,39 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use foldhash::HashMap;
+
 use super::super::cgroups::cgroup_of_owner;
 use super::super::columns::RateColumns;
 use super::super::measured_part::MeasuredPart;
-use super::super::sums::MEMORY;
+use super::super::sums::remaining_part;
 use super::super::traffic_source::TrafficSource;
-use super::posterior::{FAR, RateObservation};
+use super::posterior::{FAR, RateMeasurement};
 
 /// Least variance: equations with more precise observations cannot be solved in `f32`.
 const MIN_VARIANCE: f64 = 1e-4;
 
-/// Fewer free deviations say nothing of a variance. That of two windows is a little less than one,
+/// Fewer degrees of freedom say nothing of a variance. That of two windows is a little less than one,
 /// because sums forget.
-const MIN_FREE: f64 = 0.5;
+const MIN_DEGREES_OF_FREEDOM: f64 = 0.5;
 
 /// An observation of less than this part of its first precision is forgotten.
 const MIN_WEIGHT: f64 = 0.01;
+
+/// Squared relative deviations of the rates of windows from their means.
+#[derive(Debug, Default)]
+struct SquaredDeviations {
+    sum: f64,
+    degrees_of_freedom: f64,
+}
+
+impl SquaredDeviations {
+    /// The variance; `None` if there are too few windows.
+    fn variance(&self) -> Option<f64> {
+        let is_known = self.degrees_of_freedom >= MIN_DEGREES_OF_FREEDOM;
+        is_known.then(|| self.sum / self.degrees_of_freedom)
+    }
+}
 
 /// What was measured of a cgroup. Sums over windows, of which older ones count less.
 #[derive(Debug, Default)]
@@ -49,11 +66,6 @@ struct MeasuredRate {
 #[derive(Debug, Default)]
 pub(super) struct MeasuredRates(BTreeMap<Arc<str>, MeasuredRate>);
 
-/// What remains after some ticks of a sum that forgets.
-fn memory_after(ticks: u64) -> f64 {
-    libm::exp(-(ticks as f64) / MEMORY)
-}
-
 /// The use on near CPUs that makes expect as much.
 fn near_amount(amount: f64, is_far: bool) -> f64 {
     if is_far { FAR * amount } else { amount }
@@ -61,7 +73,7 @@ fn near_amount(amount: f64, is_far: bool) -> f64 {
 
 impl MeasuredRate {
     fn add_window(&mut self, part: &MeasuredPart, amount: f64, tick: u64) {
-        let memory = memory_after(tick - self.last_tick.min(tick));
+        let memory = remaining_part(tick - self.last_tick.min(tick));
         for (sum, addend) in [
             (&mut self.windows, 1.0),
             (&mut self.value, part.value),
@@ -74,20 +86,21 @@ impl MeasuredRate {
         self.last_tick = tick;
     }
 
-    /// The sum of the squared relative deviations of windows from the mean rate, and how many of
-    /// them are free.
-    fn squared_deviations(&self) -> (f64, f64) {
+    fn squared_deviations(&self) -> SquaredDeviations {
         let relative_variance = self.squares * self.amount / (self.value * self.value) - 1.0;
-        (self.windows * relative_variance.max(0.0), self.windows - 1.0)
+        SquaredDeviations {
+            sum: self.windows * relative_variance.max(0.0),
+            degrees_of_freedom: self.windows - 1.0,
+        }
     }
 
     /// The observation that it makes, if columns have used CPUs; its precision is not reduced yet.
-    fn observe_columns(
+    fn measure_columns(
         &mut self,
         columns: &RateColumns,
         total_use: &[f64],
         mean_variance: f64,
-    ) -> Option<RateObservation> {
+    ) -> Option<RateMeasurement> {
         let column_use = |slot: usize| {
             let column = columns.get(slot)?;
             let cgroup_id = column.cgroup().filter(|id| self.cgroup_ids.contains(id))?;
@@ -97,11 +110,10 @@ impl MeasuredRate {
         let sum: f64 =
             used.iter().map(|(_, _, amount, is_far)| near_amount(*amount, *is_far)).sum();
         let expected = sum * self.value / self.amount;
-        let (squares, free) = self.squared_deviations();
-        let own_variance = if free >= MIN_FREE { squares / free } else { 0.0 };
+        let own_variance = self.squared_deviations().variance().unwrap_or(0.0);
         let variance = own_variance.max(mean_variance) + self.value_by_variance / self.value;
         self.cgroup_ids = used.iter().map(|(_, cgroup_id, ..)| *cgroup_id).collect();
-        (expected > 0.0 && variance.is_finite()).then(|| RateObservation {
+        (expected > 0.0 && variance.is_finite()).then(|| RateMeasurement {
             factors: used.iter().map(|(slot, _, amount, _)| (*slot, amount / expected)).collect(),
             precision: variance.max(MIN_VARIANCE).recip(),
         })
@@ -112,53 +124,58 @@ impl MeasuredRates {
     /// Adds what was measured of a window that ends at `tick`, with the use of owners in it.
     pub(super) fn add_window(
         &mut self,
-        part: MeasuredPart,
+        parts: Vec<MeasuredPart>,
         owner_use: impl Iterator<Item = (TrafficSource, f64)>,
         tick: u64,
     ) {
-        let is_measured = |source: &TrafficSource| {
-            cgroup_of_owner(&source.owner)
-                .is_some_and(|id| part.cgroup_ids.binary_search(&id).is_ok())
-        };
-        let amounts = owner_use
-            .filter(|(source, _)| is_measured(source))
-            .map(|(source, amount)| near_amount(amount, source.is_far));
-        let amount: f64 = amounts.sum();
-        if amount > 0.0 && part.value > 0.0 && part.variance.is_finite() {
-            let rate = self.0.entry(Arc::clone(&part.cgroup)).or_default();
-            rate.add_window(&part, amount, tick);
-            rate.cgroup_ids.extend(part.cgroup_ids);
+        let cgroups = (0..).zip(&parts).flat_map(|(index, part): (usize, _)| {
+            part.cgroup_ids.iter().map(move |cgroup_id| (*cgroup_id, index))
+        });
+        let part_by_cgroup: HashMap<u64, usize> = cgroups.collect();
+        let mut amounts = vec![0.0; parts.len()];
+        for (source, amount) in owner_use {
+            let cgroup_id = cgroup_of_owner(&source.owner);
+            if let Some(index) = cgroup_id.and_then(|id| part_by_cgroup.get(&id)) {
+                amounts[*index] += near_amount(amount, source.is_far);
+            }
+        }
+        for (part, amount) in parts.into_iter().zip(amounts) {
+            if amount > 0.0 && part.value > 0.0 && part.variance.is_finite() {
+                let rate = self.0.entry(Arc::clone(&part.cgroup)).or_default();
+                rate.add_window(&part, amount, tick);
+                rate.cgroup_ids.extend(part.cgroup_ids);
+            }
         }
     }
 
     /// What they say of the rates of columns with this use up to `tick`.
-    pub(super) fn observe_columns(
+    pub(super) fn measure_columns(
         &mut self,
         columns: &RateColumns,
         total_use: &[f64],
         tick: u64,
-    ) -> Vec<RateObservation> {
-        let weight_of = |rate: &MeasuredRate| memory_after(tick - rate.last_tick.min(tick));
+    ) -> Vec<RateMeasurement> {
+        let weight_of = |rate: &MeasuredRate| remaining_part(tick - rate.last_tick.min(tick));
         self.0.retain(|_, rate| weight_of(rate) >= MIN_WEIGHT);
-        let (squares, free) = self
-            .0
-            .values()
-            .map(MeasuredRate::squared_deviations)
-            .fold((0.0, 0.0), |sums, (squares, free)| (sums.0 + squares, sums.1 + free));
-        if free < MIN_FREE {
-            return Vec::new();
-        }
-        let observe = |rate: &mut MeasuredRate| {
+        let deviations = self.0.values().map(MeasuredRate::squared_deviations);
+        let all_deviations =
+            deviations.fold(SquaredDeviations::default(), |all, own| SquaredDeviations {
+                sum: all.sum + own.sum,
+                degrees_of_freedom: all.degrees_of_freedom + own.degrees_of_freedom,
+            });
+        let Some(mean_variance) = all_deviations.variance() else { return Vec::new() };
+        let measure = |rate: &mut MeasuredRate| {
             let weight = weight_of(rate);
-            let observation = rate.observe_columns(columns, total_use, squares / free)?;
-            Some(RateObservation { precision: weight * observation.precision, ..observation })
+            let observation = rate.measure_columns(columns, total_use, mean_variance)?;
+            Some(RateMeasurement { precision: weight * observation.precision, ..observation })
         };
-        self.0.values_mut().filter_map(observe).collect()
+        self.0.values_mut().filter_map(measure).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::sums::MEMORY;
     use super::super::super::traffic_source::SourceUse;
     use super::*;
     use crate::drain::Comm;
@@ -195,7 +212,7 @@ mod tests {
                 variance: 0.0,
             };
             let owner_use = [(source(cgroup_id, false), amount), (source(9, false), 7.0)];
-            rates.add_window(part, owner_use.into_iter(), window * WINDOW);
+            rates.add_window(vec![part], owner_use.into_iter(), window * WINDOW);
         }
     }
 
@@ -204,7 +221,7 @@ mod tests {
         let (columns, total_use) = columns();
         let mut rates = MeasuredRates::default();
         add_windows(&mut rates, 1, 10.0, &[80.0, 120.0].repeat(20));
-        let observations = rates.observe_columns(&columns, &total_use, 40 * WINDOW);
+        let observations = rates.measure_columns(&columns, &total_use, 40 * WINDOW);
         let [observation] = observations.as_slice() else { panic!("{observations:?}") };
         let slots = [false, true].map(|is_far| columns.slot_of_source(source(1, is_far)));
         let rate_of = |slot| if slot == usize::from(slots[1]) { 10.0 * FAR } else { 10.0 };
@@ -220,11 +237,11 @@ mod tests {
         let (columns, total_use) = columns();
         let mut rates = MeasuredRates::default();
         add_windows(&mut rates, 2, 10.0, &[100.0]);
-        assert!(rates.observe_columns(&columns, &total_use, WINDOW).is_empty());
+        assert!(rates.measure_columns(&columns, &total_use, WINDOW).is_empty());
         add_windows(&mut rates, 1, 10.0, &[50.0, 150.0].repeat(20));
         add_windows(&mut rates, 2, 10.0, &[100.0; 2]);
         add_windows(&mut rates, 3, 10.0, &[10.0, 190.0]);
-        let observations = rates.observe_columns(&columns, &total_use, 40 * WINDOW);
+        let observations = rates.measure_columns(&columns, &total_use, 40 * WINDOW);
         let precisions: Vec<f64> =
             observations.iter().map(|observation| observation.precision).collect();
         assert!(precisions[1] < 1.2 * precisions[0], "{precisions:?}");
@@ -237,7 +254,7 @@ mod tests {
         let mut rates = MeasuredRates::default();
         add_windows(&mut rates, 1, 10.0, &[80.0, 120.0].repeat(2));
         let mut precision_after = |ticks: u64| {
-            let observations = rates.observe_columns(&columns, &total_use, 4 * WINDOW + ticks);
+            let observations = rates.measure_columns(&columns, &total_use, 4 * WINDOW + ticks);
             observations.first().map(|observation| observation.precision)
         };
         let first = precision_after(0).unwrap();

@@ -270,11 +270,11 @@ impl Learner {
     /// Adds what was measured of a window that ends at `tick`, with the use of owners in it.
     pub(super) fn learn_measured(
         &mut self,
-        part: MeasuredPart,
+        parts: Vec<MeasuredPart>,
         owner_use: impl Iterator<Item = (TrafficSource, f64)>,
         tick: u64,
     ) {
-        self.measured_rates.add_window(part, owner_use, tick);
+        self.measured_rates.add_window(parts, owner_use, tick);
     }
 
     /// Adds the counts of the ticks that were reviewed since the last call.
@@ -405,7 +405,7 @@ impl Learner {
     }
 
     /// Solves the rates from the counts so far.
-    pub(super) fn update_rates(&mut self, history: &History, peer_rates: &NearRates) {
+    pub(super) fn update_rates(&mut self, history: &History, peer_rates: &[&NearRates]) {
         let is_known = self.has_rates();
         if !self.schedule.is_solve_due(is_known, self.relief) {
             return;
@@ -422,7 +422,7 @@ impl Learner {
             },
             keeps_covariance: !self.schedule.is_covariance_due(is_known, self.relief),
         };
-        let observations = self.measured_rates.observe_columns(
+        let rate_measurements = self.measured_rates.measure_columns(
             history.columns(),
             &sums.total_use,
             history.review_end_tick(),
@@ -430,7 +430,7 @@ impl Learner {
         let new_solution = posterior::solve_rates(
             &sums,
             &counts,
-            &observations,
+            &rate_measurements,
             &PriorBasis { model: self.model, columns: history.columns(), peer_rates },
             &self.solution,
             options,
@@ -456,7 +456,7 @@ impl Learner {
             let rate = solution.rates.get(*slot).copied().unwrap_or(0.0);
             let is_known = rate > 0.0 && !solution.renewed_slots.contains(slot);
             let variance = f64::from(solution.covariance.entry(index, index));
-            (is_known && column.is_of_cgroup() && !column.is_far())
+            (is_known && column.cgroup().is_some() && !column.is_far())
                 .then(|| (column.subject, NearRate { log_rate: libm::log(rate), variance }))
         };
         NearRates(solution.active_slots.iter().enumerate().filter_map(near_rate).collect())

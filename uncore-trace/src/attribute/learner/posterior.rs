@@ -12,7 +12,7 @@ use super::super::history::DEVICE_UNIT;
 use super::super::matrix::{
     DenseMatrix, InverseFactor, IterationLimits, conjugate_gradient, dot_product,
 };
-use super::super::near_rates::NearRates;
+use super::super::near_rates::{NearRates, find_surest};
 use super::super::predictor::Predictor;
 use super::super::sums::{CountSums, DesignSums, SCALES};
 use crate::schema::fabric::{BASELINE_LOG_SD, BASELINE_MEDIAN};
@@ -129,9 +129,9 @@ impl RateSolution {
     }
 }
 
-/// That columns have this mean rate: the sum of rates times factors is 1.
+/// A measured weighted sum of rates: that of rates times factors is 1.
 #[derive(Debug)]
-pub(super) struct RateObservation {
+pub(super) struct RateMeasurement {
     /// Factors by slot.
     pub factors: Vec<(usize, f64)>,
     /// One over the variance.
@@ -166,7 +166,7 @@ pub(super) struct PriorBasis<'a> {
     /// The columns.
     pub columns: &'a RateColumns,
     /// What counters of other sockets have learnt of time on CPUs near to them.
-    pub peer_rates: &'a NearRates,
+    pub peer_rates: &'a [&'a NearRates],
 }
 
 /// How thoroughly rates are solved this time.
@@ -182,7 +182,7 @@ pub(super) struct SolveOptions {
 pub(super) fn solve_rates(
     sums: &DesignSums,
     counts: &CountSums,
-    observations: &[RateObservation],
+    measurements: &[RateMeasurement],
     basis: &PriorBasis<'_>,
     previous: &RateSolution,
     options: SolveOptions,
@@ -211,7 +211,7 @@ pub(super) fn solve_rates(
         let rates: Vec<f64> = log_rates.iter().map(|log_rate| libm::exp(*log_rate)).collect();
         if step == 0 || is_first && step % REWEIGH_INTERVAL == 0 {
             residual_variances = posterior.residual_variances(&rates);
-            equations = posterior.weigh_equations(&residual_variances, observations);
+            equations = posterior.weigh_equations(&residual_variances, measurements);
         }
         let likelihood_gradient = equations.likelihood_gradient(&rates);
         let gradient = posterior.gradient(&log_rates, &likelihood_gradient, &information);
@@ -279,7 +279,8 @@ impl<'a> RatePosterior<'a> {
         let index = |slot: u16| active_slots.binary_search(&usize::from(slot)).ok();
         let baseline_mean = libm::log(BASELINE_MEDIAN * counts.sum / sums.ticks);
         let priors = active_slots.iter().filter_map(|slot| columns.get(*slot)).map(|column| {
-            let peer_rate = peer_rates.0.get(&column.subject).filter(|_| column.is_far());
+            let is_far = column.is_far();
+            let peer_rate = is_far.then(|| find_surest(peer_rates, &column.subject)).flatten();
             let parent = column.parent.and_then(index).filter(|_| peer_rate.is_none());
             let sd = prior_sd(model.predictor, column.kind);
             let own_mean = match column.kind {
@@ -386,7 +387,7 @@ impl<'a> RatePosterior<'a> {
     fn weigh_equations(
         &self,
         residual_variances: &[f64; SCALES],
-        observations: &[RateObservation],
+        measurements: &[RateMeasurement],
     ) -> NormalEquations {
         let n = self.active_slots.len();
         let (mut gram, mut rhs) = (DenseMatrix::<f64>::zero(n, n), vec![0.0; n]);
@@ -415,8 +416,8 @@ impl<'a> RatePosterior<'a> {
                 *entry = sums_by_slot[*column_slot];
             }
         }
-        for observation in observations {
-            let factors: Vec<(usize, f64)> = observation
+        for measurement in measurements {
+            let factors: Vec<(usize, f64)> = measurement
                 .factors
                 .iter()
                 .filter_map(|(slot, factor)| {
@@ -424,7 +425,7 @@ impl<'a> RatePosterior<'a> {
                 })
                 .collect();
             for (index, factor) in &factors {
-                let weighed = observation.precision * factor;
+                let weighed = measurement.precision * factor;
                 rhs[*index] += weighed;
                 for (other_index, other_factor) in &factors {
                     gram.row_mut(*index)[*other_index] += weighed * other_factor;

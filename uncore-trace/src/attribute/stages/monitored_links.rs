@@ -68,7 +68,7 @@ struct MeasuredFraction {
     pub confidence: f64,
 }
 
-/// The fractions of a counter's window that were measured, or bounded.
+/// The fractions of a counter's window that were measured.
 #[derive(Debug)]
 struct MeasuredFractions(Vec<MeasuredFraction>);
 
@@ -94,9 +94,6 @@ impl ShareAdjustment for MeasuredFractions {
             if let Some(part) = index.and_then(|index| parts.get_mut(index)) {
                 part.cgroup_ids.push(cgroup_id);
             }
-        }
-        for part in &mut parts {
-            part.cgroup_ids.sort_unstable();
         }
         parts
     }

@@ -10,7 +10,6 @@ use super::split_mix::SplitMix;
 use crate::attribute::device_bytes::{BytePlacement, DeviceBytes, DeviceDirections};
 use crate::attribute::division_method::{DivisionInput, DivisionMethod};
 use crate::attribute::history::Histories;
-use crate::attribute::near_rates::NearRates;
 use crate::attribute::predictor::Predictor;
 use crate::attribute::regression::Regression;
 use crate::attribute::residency::Residency;
@@ -228,7 +227,7 @@ impl<M: DivisionMethod> Lagged<M> {
         if !is_last && !self.schedule.is_solve_tick(0, self.tick, columns) {
             return 0;
         }
-        self.method.solve_rates(&self.histories, &NearRates::default());
+        self.method.solve_rates(&self.histories, &[]);
         if is_last { self.tick } else { self.schedule.last_divisible_tick(self.tick, columns) }
     }
 
