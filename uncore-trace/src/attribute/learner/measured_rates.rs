@@ -8,7 +8,7 @@
 //! a rate that changes from window to window may be another one now. A few windows may agree by
 //! chance, so it is not less than the mean variance of all measured cgroups. The variance of what
 //! the monitor and the counter disagree by comes on top. Like the sums of ticks, a measured rate is
-//! forgotten with the time constant [`MEMORY`].
+//! forgotten with the time constant [`MEMORY`](super::super::sums::MEMORY).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
