@@ -41,7 +41,7 @@ use std::sync::Arc;
 use foldhash::HashMap;
 
 use self::bounds::{BoundedCounters, CgroupBounds};
-use self::innermost::find_innermost;
+use self::innermost::CgroupIndexes;
 use crate::attribute::adjustment::{AdjustedWindow, ShareAdjustment};
 use crate::attribute::agreement::{ByteAgreement, probability_within};
 use crate::attribute::cgroups::cgroup_of_owner;
@@ -88,9 +88,9 @@ impl ShareAdjustment for MeasuredFractions {
         let mut parts: Vec<MeasuredPart> = self.0.iter().map(part).collect();
         let owner_by_cgroup: HashMap<u64, &Owner> =
             users.iter().filter_map(|(owner, _)| Some((cgroup_of_owner(owner)?, owner))).collect();
-        let cgroups = || self.0.iter().map(|measured| &measured.cgroup);
+        let cgroups = CgroupIndexes::new(self.0.iter().map(|measured| &*measured.cgroup));
         for (cgroup_id, owner) in owner_by_cgroup {
-            let index = find_innermost(owner, cgroups(), names);
+            let index = cgroups.find_innermost(owner, names);
             if let Some(part) = index.and_then(|index| parts.get_mut(index)) {
                 part.cgroup_ids.push(cgroup_id);
             }
@@ -284,9 +284,9 @@ fn apply_measured(
     names: &OwnerNames,
     shares: &mut Vec<Share>,
 ) {
-    let cgroups = || fractions.iter().map(|fraction| &fraction.cgroup);
+    let cgroups = CgroupIndexes::new(fractions.iter().map(|fraction| &*fraction.cgroup));
     let fraction_indexes: Vec<Option<usize>> =
-        shares.iter().map(|share| find_innermost(&share.owner, cgroups(), names)).collect();
+        shares.iter().map(|share| cgroups.find_innermost(&share.owner, names)).collect();
     let mut sums_before = vec![(0.0, 0_usize); fractions.len()];
     let mut unmeasured_value = 0.0;
     for (share, fraction_index) in shares.iter().zip(&fraction_indexes) {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::innermost::find_innermost;
+use super::innermost::CgroupIndexes;
 use crate::attribute::method::Method;
 use crate::attribute::owner_names::OwnerNames;
 use crate::attribute::share::add_unattributed;
@@ -75,11 +75,10 @@ struct BoundedWindow<'a> {
 
 impl<'a> BoundedWindow<'a> {
     fn new(divided: &'a mut DividedWindow, bounds: &CgroupBounds, names: &OwnerNames) -> Self {
-        let cgroups = || bounds.iter().map(|(cgroup, _)| cgroup);
+        let cgroups = CgroupIndexes::new(bounds.iter().map(|(cgroup, _)| &**cgroup));
         let shares = divided.shares.iter();
-        let (bound_indexes, original_values) = shares
-            .map(|share| (find_innermost(&share.owner, cgroups(), names), share.value))
-            .unzip();
+        let (bound_indexes, original_values) =
+            shares.map(|share| (cgroups.find_innermost(&share.owner, names), share.value)).unzip();
         Self { divided, bound_indexes, original_values }
     }
 

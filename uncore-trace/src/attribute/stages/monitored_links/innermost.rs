@@ -1,21 +1,28 @@
 //! The innermost cgroup that an owner is in.
 
+use foldhash::HashMap;
+
 use crate::attribute::owner_names::OwnerNames;
 use crate::entries::Owner;
 
-/// The index of the innermost of these cgroups that an owner is in.
-pub(super) fn find_innermost(
-    owner: &Owner,
-    cgroups: impl Iterator<Item: AsRef<str>>,
-    names: &OwnerNames,
-) -> Option<usize> {
-    let Owner::Task { cgroup_id, .. } = owner else { return None };
-    let path = &names.cgroup_names(*cgroup_id)?.path;
-    let candidates = cgroups.enumerate().filter(|(_, cgroup)| is_in_cgroup(path, cgroup.as_ref()));
-    candidates.max_by_key(|(_, cgroup)| cgroup.as_ref().len()).map(|(index, _)| index)
-}
+/// The indexes of some cgroups, by their paths.
+pub(super) struct CgroupIndexes<'a>(HashMap<&'a str, usize>);
 
-/// Whether a cgroup is `ancestor`, or below it.
-fn is_in_cgroup(path: &str, ancestor: &str) -> bool {
-    path.strip_prefix(ancestor).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('/'))
+impl<'a> CgroupIndexes<'a> {
+    /// Numbers cgroups in their order.
+    pub(super) fn new(paths: impl Iterator<Item = &'a str>) -> Self {
+        Self(paths.zip(0..).collect())
+    }
+
+    /// The index of the innermost of the cgroups that an owner is in.
+    pub(super) fn find_innermost(&self, owner: &Owner, names: &OwnerNames) -> Option<usize> {
+        let Owner::Task { cgroup_id, .. } = owner else { return None };
+        let mut ancestor = &*names.cgroup_names(*cgroup_id)?.path;
+        loop {
+            match self.0.get(ancestor) {
+                Some(index) => return Some(*index),
+                None => ancestor = ancestor.rsplit_once('/')?.0,
+            }
+        }
+    }
 }
