@@ -48,7 +48,7 @@
 //! Each has a factor ([`Weights`] and the constants after it). Of these only errors of the learnt
 //! rates last: the confidence of a cgroup's sum over a longer time is that of `g' C g` for the sum
 //! of all columns of the cgroup, so that errors between processes cancel, that of the baseline, that
-//! of late bytes, and [`LASTING_VARIANCE`].
+//! of late bytes, and [`MODEL_VARIANCE`].
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
@@ -60,7 +60,9 @@ use super::confidence::{variance_of, within_tenth};
 use super::device_bytes::DeviceDirections;
 use super::division_method::{DivisionInput, DivisionMethod};
 use super::history::{Histories, History};
-use super::learner::{DividedCount, Effort, FAR_LOG_SD, Learner, Variance};
+use super::learner::{
+    DividedCount, Effort, FAR_LOG_SD, Learner, MODEL_VARIANCE, Observation, Variance,
+};
 use super::measured_part::MeasuredPart;
 use super::method::Method;
 use super::misfit::Misfit;
@@ -97,9 +99,6 @@ impl Weights {
         }
     }
 }
-
-/// Variance of the error of a sum over a longer time whose rates are known: the model is not exact.
-const LASTING_VARIANCE: f64 = 0.005;
 
 /// Factor for the noise of ticks.
 const NOISE_FACTOR: f64 = 0.5;
@@ -171,15 +170,21 @@ impl Regression {
 
     /// The shares of a window's count; `None` if nothing was learnt to divide it.
     pub(super) fn learnt_shares(&mut self, window: &DivisionInput<'_>) -> Option<Vec<Share>> {
+        let measured_parts = std::mem::take(&mut self.measured_parts);
         let history = window.histories?.history_of(self.predictor)?;
         self.learner.divide_counts(history, window.end_tick);
         let contributions = self.learner.take_contributions();
         let after_tick = window.begin_tick(history.tick_ns());
         self.window_parts.add_piece(&contributions, history, after_tick, window.end_tick);
         let divided_parts = std::mem::take(&mut self.window_parts);
-        let measured_parts = std::mem::take(&mut self.measured_parts);
-        if !measured_parts.is_empty() {
-            self.learner.learn_measured(measured_parts, divided_parts.cpu_use(), window.end_tick);
+        if !measured_parts.is_empty() && divided_parts.are_whole() {
+            let counted = Observation {
+                after_tick,
+                last_tick: window.end_tick,
+                count: window.total,
+                restarts: false,
+            };
+            self.learner.learn_measured(measured_parts, divided_parts.cpu_use(), &counted);
         }
         self.learner
             .is_ready()
@@ -331,7 +336,7 @@ impl ShareVariances {
                 let (window_confidence, lasting) = port_confidence
                     .map_or((0.0, 0.0), |confidences| confidences.mean_of_owner(source.owner));
                 let measure = variance_of(window_confidence / CALIBRATION);
-                let lasting = (variance_of(lasting) - LASTING_VARIANCE).max(0.0);
+                let lasting = (variance_of(lasting) - MODEL_VARIANCE).max(0.0);
                 Self { use_error: measure, lasting, ..self }
             }
         }
@@ -358,7 +363,7 @@ impl ShareVariances {
                 + self.baseline
                 + self.lasting_misfit
                 + self.lasting_device_owner
-                + LASTING_VARIANCE,
+                + MODEL_VARIANCE,
         )
     }
 }

@@ -91,12 +91,19 @@ pub(super) struct WindowParts {
     pub owners: Vec<OwnerPart>,
     /// The last tick of the last piece.
     last_tick: u64,
+    /// Whether the owners of a piece are not here.
+    lacks_owners: bool,
 }
 
 impl WindowParts {
     /// The tick after which the next piece begins, of a window that begins after `after_tick`.
     pub(super) fn piece_begin_tick(&self, after_tick: u64) -> u64 {
         self.last_tick.max(after_tick)
+    }
+
+    /// Whether the use of owners is that of the whole window: rates divided all of its pieces.
+    pub(super) const fn are_whole(&self) -> bool {
+        !self.lacks_owners
     }
 
     /// The use of owners on CPUs.
@@ -116,12 +123,14 @@ impl WindowParts {
         let begin_tick = self.piece_begin_tick(after_tick);
         if contributions.restarts {
             // What was counted before belongs to other owners.
-            *self = Self::default();
+            *self = Self { lacks_owners: true, ..Self::default() };
         }
         self.last_tick = last_tick;
         self.unknown += contributions.unknown;
+        self.lacks_owners |= contributions.unknown > 0.0;
         let value: f64 = contributions.value.iter().sum();
         if value <= 0.0 || !value.is_finite() {
+            self.lacks_owners = true;
             return;
         }
         self.value += value;
@@ -258,6 +267,24 @@ mod tests {
             assert!(method.kept_parts() <= 2 * OWNERS, "{} parts", method.kept_parts());
         }
         (sums, all)
+    }
+
+    #[test]
+    fn a_window_without_rates_in_a_piece_lacks_the_use_of_it() {
+        let histories = Histories::new(TICK_NS, false);
+        let parts_of = |pieces: &[super::Contributions]| {
+            let mut parts = super::WindowParts::default();
+            for (contributions, end_tick) in pieces.iter().zip(1..) {
+                parts.add_piece(contributions, &histories.time, 0, end_tick);
+            }
+            parts
+        };
+        let divided = || super::Contributions { value: vec![1.0], ..Default::default() };
+        let undivided = super::Contributions { unknown: 1.0, ..Default::default() };
+        let restarted = super::Contributions { restarts: true, ..divided() };
+        assert!(parts_of(&[divided(), divided()]).are_whole());
+        assert!(!parts_of(&[undivided, divided()]).are_whole());
+        assert!(!parts_of(&[restarted, divided()]).are_whole());
     }
 
     proptest! {

@@ -10,7 +10,7 @@
 //! the monitor and the counter disagree by comes on top. Like the sums of ticks, a measured rate is
 //! forgotten with the time constant [`MEMORY`](super::super::sums::MEMORY).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -20,10 +20,8 @@ use super::super::columns::RateColumns;
 use super::super::measured_part::MeasuredPart;
 use super::super::sums::remaining_part;
 use super::super::traffic_source::TrafficSource;
+use super::MODEL_VARIANCE;
 use super::posterior::{FAR, RateMeasurement};
-
-/// Least variance: equations with more precise observations cannot be solved in `f32`.
-const MIN_VARIANCE: f64 = 1e-4;
 
 /// Fewer degrees of freedom say nothing of a variance. That of two windows is a little less than one,
 /// because sums forget.
@@ -50,8 +48,8 @@ impl SquaredDeviations {
 /// What was measured of a cgroup. Sums over windows, of which older ones count less.
 #[derive(Debug, Default)]
 struct MeasuredRate {
-    /// The ids of the cgroup and of those below it.
-    cgroup_ids: BTreeSet<u64>,
+    /// The last tick at which it was measured, by the id of the cgroup or of one below it.
+    tick_by_cgroup: BTreeMap<u64, u64>,
     windows: f64,
     value: f64,
     amount: f64,
@@ -87,6 +85,9 @@ impl MeasuredRate {
     }
 
     fn squared_deviations(&self) -> SquaredDeviations {
+        if self.value <= 0.0 {
+            return SquaredDeviations::default();
+        }
         let relative_variance = self.squares * self.amount / (self.value * self.value) - 1.0;
         SquaredDeviations {
             sum: self.windows * relative_variance.max(0.0),
@@ -96,26 +97,24 @@ impl MeasuredRate {
 
     /// The observation that it makes, if columns have used CPUs; its precision is not reduced yet.
     fn measure_columns(
-        &mut self,
+        &self,
         columns: &RateColumns,
         total_use: &[f64],
         mean_variance: f64,
     ) -> Option<RateMeasurement> {
         let column_use = |slot: usize| {
             let column = columns.get(slot)?;
-            let cgroup_id = column.cgroup().filter(|id| self.cgroup_ids.contains(id))?;
-            Some((slot, cgroup_id, *total_use.get(slot)?, column.is_far()))
+            column.cgroup().filter(|id| self.tick_by_cgroup.contains_key(id))?;
+            Some((slot, *total_use.get(slot)?, column.is_far()))
         };
         let used: Vec<_> = (0..columns.len()).filter_map(column_use).collect();
-        let sum: f64 =
-            used.iter().map(|(_, _, amount, is_far)| near_amount(*amount, *is_far)).sum();
+        let sum: f64 = used.iter().map(|(_, amount, is_far)| near_amount(*amount, *is_far)).sum();
         let expected = sum * self.value / self.amount;
         let own_variance = self.squared_deviations().variance().unwrap_or(0.0);
         let variance = own_variance.max(mean_variance) + self.value_by_variance / self.value;
-        self.cgroup_ids = used.iter().map(|(_, cgroup_id, ..)| *cgroup_id).collect();
         (expected > 0.0 && variance.is_finite()).then(|| RateMeasurement {
-            factors: used.iter().map(|(slot, _, amount, _)| (*slot, amount / expected)).collect(),
-            precision: variance.max(MIN_VARIANCE).recip(),
+            factors: used.iter().map(|(slot, amount, _)| (*slot, amount / expected)).collect(),
+            precision: variance.max(MODEL_VARIANCE).recip(),
         })
     }
 }
@@ -140,10 +139,10 @@ impl MeasuredRates {
             }
         }
         for (part, amount) in parts.into_iter().zip(amounts) {
-            if amount > 0.0 && part.value > 0.0 && part.variance.is_finite() {
+            if amount > 0.0 && part.value >= 0.0 && part.variance.is_finite() {
                 let rate = self.0.entry(Arc::clone(&part.cgroup)).or_default();
                 rate.add_window(&part, amount, tick);
-                rate.cgroup_ids.extend(part.cgroup_ids);
+                rate.tick_by_cgroup.extend(part.cgroup_ids.iter().map(|id| (*id, tick)));
             }
         }
     }
@@ -155,8 +154,11 @@ impl MeasuredRates {
         total_use: &[f64],
         tick: u64,
     ) -> Vec<RateMeasurement> {
-        let weight_of = |rate: &MeasuredRate| remaining_part(tick - rate.last_tick.min(tick));
-        self.0.retain(|_, rate| weight_of(rate) >= MIN_WEIGHT);
+        let weight_since = |last_tick: u64| remaining_part(tick - last_tick.min(tick));
+        self.0.retain(|_, rate| {
+            rate.tick_by_cgroup.retain(|_, last_tick| weight_since(*last_tick) >= MIN_WEIGHT);
+            !rate.tick_by_cgroup.is_empty()
+        });
         let deviations = self.0.values().map(MeasuredRate::squared_deviations);
         let all_deviations =
             deviations.fold(SquaredDeviations::default(), |all, own| SquaredDeviations {
@@ -164,12 +166,12 @@ impl MeasuredRates {
                 degrees_of_freedom: all.degrees_of_freedom + own.degrees_of_freedom,
             });
         let Some(mean_variance) = all_deviations.variance() else { return Vec::new() };
-        let measure = |rate: &mut MeasuredRate| {
-            let weight = weight_of(rate);
+        let measure = |rate: &MeasuredRate| {
+            let weight = weight_since(rate.last_tick);
             let observation = rate.measure_columns(columns, total_use, mean_variance)?;
             Some(RateMeasurement { precision: weight * observation.precision, ..observation })
         };
-        self.0.values_mut().filter_map(measure).collect()
+        self.0.values().filter_map(measure).collect()
     }
 }
 
@@ -230,6 +232,30 @@ mod tests {
         assert_eq!(observation.factors.len(), 2);
         // The windows differ by a fifth from their mean.
         assert!((observation.precision * 0.04 - 1.0).abs() < 0.05, "{observation:?}");
+    }
+
+    #[test]
+    fn windows_in_which_a_cgroup_moved_nothing_count() {
+        let (columns, total_use) = columns();
+        let mut rates = MeasuredRates::default();
+        add_windows(&mut rates, 2, 10.0, &[0.0, 100.0].repeat(20));
+        let observations = rates.measure_columns(&columns, &total_use, 40 * WINDOW);
+        // 20 ticks of 5 each.
+        let factors: Vec<f64> =
+            observations.iter().flat_map(|seen| &seen.factors).map(|(_, factor)| *factor).collect();
+        let [factor] = factors.as_slice() else { panic!("{observations:?}") };
+        assert!((factor * 5.0 - 1.0).abs() < 0.01, "{factor}");
+        add_windows(&mut rates, 3, 10.0, &[0.0; 40]);
+        assert_eq!(rates.measure_columns(&columns, &total_use, 40 * WINDOW).len(), 1);
+    }
+
+    #[test]
+    fn a_cgroup_without_a_column_keeps_what_was_measured() {
+        let (columns, total_use) = columns();
+        let mut rates = MeasuredRates::default();
+        add_windows(&mut rates, 1, 10.0, &[80.0, 120.0].repeat(2));
+        assert!(rates.measure_columns(&RateColumns::new(), &[], 4 * WINDOW).is_empty());
+        assert_eq!(rates.measure_columns(&columns, &total_use, 4 * WINDOW).len(), 1);
     }
 
     #[test]

@@ -41,7 +41,8 @@ pub(super) use self::contributions::{Contributions, DividedCount};
 use self::fit::ModelFit;
 use self::limit::LinkLimit;
 use self::measured_rates::MeasuredRates;
-use self::observation::{Observation, ObservationQueue};
+pub(super) use self::observation::Observation;
+use self::observation::ObservationQueue;
 pub(super) use self::posterior::FAR_LOG_SD;
 use self::posterior::{PriorBasis, RateModel, RateSolution, SolveOptions};
 use self::solve_schedule::SolveSchedule;
@@ -59,6 +60,10 @@ use super::traffic_source::TrafficSource;
 use super::use_row::SlotAmount;
 use crate::entries::Relief;
 use crate::schema::fabric::part_of_somebody;
+
+/// Variance of the relative error of a sum over a longer time whose rates are known: the model is
+/// not exact.
+pub(super) const MODEL_VARIANCE: f64 = 0.005;
 
 /// How thoroughly rates are solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -267,14 +272,17 @@ impl Learner {
         self.schedule.has_enough_ticks() && self.has_rates()
     }
 
-    /// Adds what was measured of a window that ends at `tick`, with the use of owners in it.
+    /// Adds what was measured of the count of a window, with the use of owners in it.
     pub(super) fn learn_measured(
         &mut self,
-        parts: Vec<MeasuredPart>,
+        mut parts: Vec<MeasuredPart>,
         owner_use: impl Iterator<Item = (TrafficSource, f64)>,
-        tick: u64,
+        window: &Observation,
     ) {
-        self.measured_rates.add_window(parts, owner_use, tick);
+        let Observation { after_tick, last_tick, count, .. } = *window;
+        let straightened = self.evidence.bend.straighten_count(count, last_tick - after_tick);
+        parts.iter_mut().for_each(|part| part.value *= straightened / count);
+        self.measured_rates.add_window(parts, owner_use, last_tick);
     }
 
     /// Adds the counts of the ticks that were reviewed since the last call.

@@ -11,7 +11,7 @@ const LONGEST_TICKS: u64 = 10;
 
 /// A count of one or more ticks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Observation {
+pub(in super::super) struct Observation {
     /// The tick after which it begins.
     pub after_tick: u64,
     /// Its last tick.
