@@ -2,11 +2,11 @@
 //!
 //! The prior is log-normal and hierarchical. The rate of a group is expected around the mean of all
 //! groups, that of a process around its group's, and that of an owner on far CPUs around a part of
-//! its rate on near ones, which the counter of the memory near to those CPUs knows best. The maximum
-//! is found by Newton's method for the logarithms of the rates, so they stay positive. The variance
-//! of the errors at each time scale weighs its sums.
+//! its rate on near ones, of which the counter of the memory near to those CPUs knows most for a
+//! group. The maximum is found by Newton's method for the logarithms of the rates, so they stay
+//! positive. The variance of the errors at each time scale weighs its sums.
 
-use super::super::columns::{ColumnKind, RateColumn, RateColumns};
+use super::super::columns::{ColumnKind, ColumnSubject, RateColumn, RateColumns};
 use super::super::device_bytes::DeviceDirections;
 use super::super::history::DEVICE_UNIT;
 use super::super::matrix::{
@@ -279,8 +279,12 @@ impl<'a> RatePosterior<'a> {
         let index = |slot: u16| active_slots.binary_search(&usize::from(slot)).ok();
         let baseline_mean = libm::log(BASELINE_MEDIAN * counts.sum / sums.ticks);
         let priors = active_slots.iter().filter_map(|slot| columns.get(*slot)).map(|column| {
-            let is_far = column.is_far();
-            let peer_rate = is_far.then(|| find_surest(peer_rates, &column.subject)).flatten();
+            // Processes have in common what their cgroup has, so they stay below it.
+            let is_root =
+                matches!(column.subject, ColumnSubject::Group(_)) || column.parent.is_none();
+            let peer_rate = (column.is_far() && is_root)
+                .then(|| find_surest(peer_rates, &column.subject))
+                .flatten();
             let parent = column.parent.and_then(index).filter(|_| peer_rate.is_none());
             let sd = prior_sd(model.predictor, column.kind);
             let own_mean = match column.kind {
@@ -564,5 +568,53 @@ impl NormalEquations {
     fn likelihood_gradient(&self, rates: &[f64]) -> Vec<f64> {
         let gram_by_rates = self.gram.multiply_vector(rates).into_iter().zip(&self.rhs);
         gram_by_rates.zip(rates).map(|((expected, rhs), rate)| rate * (expected - rhs)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::super::columns::ColumnGroup;
+    use super::super::super::near_rates::NearRate;
+    use super::super::super::traffic_source::{SourceUse, TrafficSource};
+    use super::*;
+    use crate::drain::Comm;
+    use crate::entries::Owner;
+
+    #[test]
+    fn a_peer_says_the_far_rate_of_a_cgroup_and_not_of_its_processes() {
+        let source = |pid, cgroup_id, is_far| {
+            let owner = Owner::Task { pid, comm: Comm::default(), cgroup_id };
+            TrafficSource::from_cpus(owner, is_far)
+        };
+        // The first process of a cgroup has no column beside that of the cgroup.
+        let sources =
+            [source(1, 1, true), source(2, 1, true), source(3, 2, false), source(3, 2, true)];
+        let mut columns = RateColumns::new();
+        columns.assign_columns(&sources.map(|source| SourceUse::new(source, 30.0)), 2.0, 1..=9);
+        let known = NearRate { log_rate: 2.0, variance: 0.5 };
+        let process = ColumnSubject::Process(sources[1].owner);
+        let group = |cgroup_id| ColumnSubject::Group(ColumnGroup::Cgroup(cgroup_id));
+        let subjects = [group(1), group(2), process];
+        let peer = NearRates(BTreeMap::from(subjects.map(|subject| (subject, known))));
+        let basis = PriorBasis {
+            model: RateModel { predictor: Predictor::Time, devices: DeviceDirections::default() },
+            columns: &columns,
+            peer_rates: &[&peer],
+        };
+        let active_slots: Vec<usize> = (0..columns.len()).collect();
+        let (sums, counts) = (DesignSums::default(), CountSums::default());
+        let posterior = RatePosterior::new(&sums, &counts, &basis, &active_slots);
+        let prior_of = |source| &posterior.priors[usize::from(columns.slot_of_source(source))];
+        let slot_of = |source| Some(usize::from(columns.slot_of_source(source)));
+
+        for cgroup in [sources[0], sources[3]] {
+            let prior = prior_of(cgroup);
+            assert_eq!((prior.parent, prior.own_mean), (None, Some(2.0 + libm::log(FAR))));
+            assert!((prior.precision.recip() - FAR_LOG_SD * FAR_LOG_SD - 0.5).abs() < 1e-9);
+        }
+        let process = prior_of(sources[1]);
+        assert_eq!((process.parent, process.own_mean), (slot_of(sources[0]), None));
     }
 }
