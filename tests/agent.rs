@@ -46,6 +46,10 @@ impl Agent {
 
     /// Writes the configuration, with these keys of the roll-up, and these sections.
     pub(crate) fn configure(&self, rollup: &str, more: &str) {
+        self.configure_at("agent.toml", rollup, more);
+    }
+
+    fn configure_at(&self, name: &str, rollup: &str, more: &str) {
         let (root, port) = (self.dir.path().display(), self.port);
         let text = format!(
             "cluster = 'c 1'\n[record]\ngroups = ['host']\n\
@@ -57,7 +61,7 @@ impl Agent {
         fs::write(self.path("token"), TOKEN).unwrap();
         // As most tools do: a new file replaces the old one.
         fs::write(self.path("agent.new"), text).unwrap();
-        fs::rename(self.path("agent.new"), self.path("agent.toml")).unwrap();
+        fs::rename(self.path("agent.new"), self.path(name)).unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -388,6 +392,37 @@ fn a_configuration_is_applied_or_refused_as_a_whole_and_the_recording_goes_on() 
         agent.metric("uncore_trace_event_seconds_total{event=\"cpu-clock\"") > before
     });
     agent.stop();
+}
+
+/// As the kubelet does it: a new directory, and a link that replaces `..data`. Nobody sends a signal.
+#[test]
+fn a_changed_config_map_is_applied_without_a_signal() {
+    let _machine = root_or_skip!();
+    let mut agent = Agent::new("");
+    let mount = |agent: &Agent, name: &str| {
+        fs::create_dir(agent.path(name)).unwrap();
+        fs::rename(agent.path("agent.toml"), agent.path(name).join("agent.toml")).unwrap();
+        symlink(name, agent.path("..data_tmp")).unwrap();
+        fs::rename(agent.path("..data_tmp"), agent.path("..data")).unwrap();
+        symlink("..data/agent.toml", agent.path("agent.toml")).unwrap();
+    };
+    let replace = |agent: &Agent, (old, new): (&str, &str), rollup: &str, more: &str| {
+        // The file is there at any time, so the new one is made in another directory.
+        agent.configure_at("made.toml", rollup, more);
+        fs::create_dir(agent.path(new)).unwrap();
+        fs::rename(agent.path("made.toml"), agent.path(new).join("agent.toml")).unwrap();
+        symlink(new, agent.path("..data_tmp")).unwrap();
+        fs::rename(agent.path("..data_tmp"), agent.path("..data")).unwrap();
+        fs::remove_dir_all(agent.path(old)).unwrap();
+    };
+    mount(&agent, "..1");
+    agent.start();
+    replace(&agent, ("..1", "..2"), "owners = 7", "");
+    agent.until("the new configuration", |agent| agent.log().contains("read again and is applied"));
+    replace(&agent, ("..2", "..3"), "", "[ring]\ndirectory = 'ROOT/ring'\n");
+    agent.until("the refusal", |agent| agent.log().contains("[ring] has changed: restart"));
+    agent.stop();
+    assert_eq!(agent.log().matches("read again and is applied").count(), 1, "{}", agent.log());
 }
 
 #[test]

@@ -9,19 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use rustix::process::geteuid;
-
 use crate::PROGRAM;
-use crate::skip::skip;
-
-/// Whether the test runs as root; if not, it is skipped.
-pub(crate) fn has_root(untested: &str) -> bool {
-    let root = geteuid().is_root();
-    if !root {
-        skip(&format!("not root: cannot test {untested}"));
-    }
-    root
-}
+pub(crate) use crate::skip::has_root;
 
 /// The output of a program, for messages.
 pub(crate) fn text(output: &Output) -> String {

@@ -9,6 +9,8 @@ use std::io::{self, Write as _};
 use std::sync::{Mutex, PoisonError};
 use std::{env, thread};
 
+use rustix::process::geteuid;
+
 /// The skipped tests, one per line.
 static SKIPPED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -18,6 +20,15 @@ pub(super) fn skip(reason: &str) {
     let required = env::var_os("UNCORE_TRACE_REQUIRE_ROOT").is_some_and(|value| value == "1");
     assert!(!required, "must not be skipped (UNCORE_TRACE_REQUIRE_ROOT=1): {reason}");
     show(reason);
+}
+
+/// Whether the test runs as root; if not, it is skipped.
+pub(super) fn has_root(untested: &str) -> bool {
+    let root = geteuid().is_root();
+    if !root {
+        skip(&format!("not root: cannot test {untested}"));
+    }
+    root
 }
 
 /// Skips the calling test on a machine that cannot be set up for it; never a failure.

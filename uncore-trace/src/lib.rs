@@ -88,5 +88,9 @@ pub mod cmd;
 
 #[cfg(test)]
 #[allow(dead_code, reason = "the integration tests use the rest")]
+#[path = "../../tests/skip.rs"]
+mod skip;
+#[cfg(test)]
+#[allow(dead_code, reason = "the integration tests use the rest")]
 #[path = "../../tests/wait.rs"]
 mod wait;

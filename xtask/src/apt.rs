@@ -153,7 +153,7 @@ mod tests {
         };
         script("apt-get", APT_GET);
         script("apt-cache", APT_CACHE);
-        script("sudo", "exec \"$0/../$@\"");
+        script("sudo", "exec \"${0%/*}/$@\"");
         for (name, version) in [("lists", lists), ("archive", archive)] {
             if let Some(version) = version {
                 fs::write(dir.path().join(name), version).unwrap();

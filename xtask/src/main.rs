@@ -26,6 +26,7 @@ mod samples;
 mod setup;
 mod soak;
 mod target;
+mod test;
 mod venv;
 mod verifier;
 
@@ -80,6 +81,8 @@ enum XtaskTask {
     Soak(soak::Args),
     /// Compare the verifier's figures for the BPF programs with docs/verifier.md
     Verifier(verifier::Args),
+    /// Run the tests that need nothing but this checkout
+    Test(test::Args),
     /// Make a directory for `--root` from the fixture of a captured machine
     Unpack(fixture::Unpack),
 }
@@ -112,6 +115,7 @@ fn run(task: XtaskTask) -> Result<()> {
         XtaskTask::Samples(args) => samples::run(&args),
         XtaskTask::Setup(args) => setup::run(&args),
         XtaskTask::Soak(args) => soak::run(&args),
+        XtaskTask::Test(args) => test::run(&args),
         XtaskTask::Unpack(args) => fixture::unpack_fixture(&args),
         XtaskTask::Verifier(args) => verifier::run(&args),
     }

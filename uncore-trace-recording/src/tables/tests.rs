@@ -27,6 +27,7 @@ use crate::schema::{
 mod cost;
 mod live;
 mod old_readers;
+#[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../../../tests/skip.rs"]
 mod skip;
 

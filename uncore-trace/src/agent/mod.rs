@@ -5,7 +5,8 @@
 //! them in longer windows ([`crate::view::rollup`]), writes a file for each hour, updates the
 //! metrics, evaluates the triggers and collects profiles. A third thread answers HTTP on a socket
 //! that was opened before the process was confined. The configuration is read again in a thread of
-//! its own, and a last one ends the process if it has not ended 10 s after a signal.
+//! its own when a signal comes or another thread sees that its links lead elsewhere, and a last one
+//! ends the process if it has not ended 10 s after a signal.
 //!
 //! Guarantees: one agent for each directory; the next agent finishes the files of a killed one; an
 //! error of the disk ends neither the recording nor the metrics; memory is bounded by the limits of
@@ -40,6 +41,7 @@ use self::http::HttpState;
 use self::notify::Notify;
 use self::pending_spans::{SpanSaver, kept_directory};
 use self::profiles::ProfileRequests;
+pub use self::reload::LinkedPath;
 use self::reload::Reload;
 use self::ring_reserve::RingReserve;
 use self::tap_consumer::{ConsumerContext, TapConsumer};
@@ -65,7 +67,7 @@ const WAITING: usize = 16;
 /// Requests by signals and HTTP that are not served yet.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PendingRequests {
-    /// SIGHUP: read the configuration again.
+    /// SIGHUP, or links that lead to another file: read the configuration again.
     reload: Arc<AtomicBool>,
     /// SIGUSR1 or `POST /trigger`: save the newest time span of the ring.
     keep: Arc<AtomicBool>,
@@ -84,14 +86,16 @@ pub fn run(
     machine: &Machine,
     plan: &Plan,
     config: &Config,
-    path: &Path,
+    linked_path: &LinkedPath,
     mut options: record::RecordOptions,
 ) -> Result<(RecordingOutcome, Option<String>)> {
     // First, because the default action of these signals ends the process, and repairs may take
     // long.
     let asked = PendingRequests::default();
-    set_flag_on_signal(SIGHUP, &asked.reload)?;
+    let reload_request = Arc::clone(&asked.reload);
+    set_flag_on_signal(SIGHUP, &reload_request)?;
     set_flag_on_signal(SIGUSR1, &asked.keep)?;
+    let path = linked_path.path.as_path();
     // Before anything is repaired: only the lock shows that no other agent is writing there.
     let _locks = lock_directories(config)?;
     if let Some(ring) = &config.ring {
@@ -140,6 +144,7 @@ pub fn run(
         if !listeners.is_empty() {
             http::start_http_thread(listeners, Arc::clone(&shared))?;
         }
+        linked_path.clone().start_watching(reload_request)?;
         let consumer_thread = std::thread::Builder::new()
             .name("rollup".to_owned())
             .spawn_scoped(scope, move || {

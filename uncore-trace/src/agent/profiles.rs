@@ -3,9 +3,10 @@
 //! A profile has the first seconds that the consumer sums after the request: those after the newest
 //! one that it has. So an answer comes about as late as it is long.
 //!
-//! Guarantees: a client waits at most [`LATE`] longer than the time that it asked for. Memory is
-//! bounded: at most [`MOST_PROFILES`] are collected at once, each of at most [`MOST_SAMPLES`]. A
-//! profile that may lack counts says so in a comment.
+//! Guarantees: a client waits at most [`LATEST`] longer than the time that it asked for, also if the
+//! consumer hangs. Memory is bounded: at most [`MOST_PROFILES`] are collected at once, each within
+//! [`LIMITS`]. A profile that may lack counts says so in a comment. A profile that fails ends
+//! nothing else.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -21,7 +22,7 @@ use crate::clock::{Snapshot, duration_ns};
 use crate::schema::columns;
 use crate::schema::loss::Losses;
 use crate::schema::metadata::INTERVAL_NS;
-use crate::view::export::pprof::{ProfileFacts, ShareProfile};
+use crate::view::export::pprof::{ProfileFacts, ProfileLimits, ShareProfile};
 use crate::view::links::Links;
 use crate::view::selected::ReportSelection;
 
@@ -29,13 +30,21 @@ use crate::view::selected::ReportSelection;
 pub(super) const MOST_SECONDS: u64 = 300;
 
 /// A profile is answered this long after its time, with the rows that have come.
-pub(super) const LATE: Duration = Duration::from_secs(5);
+const LATE: Duration = Duration::from_secs(5);
+
+/// This long after its time, the answer is that the consumer hangs.
+pub(super) const LATEST: Duration = Duration::from_secs(6);
 
 /// Profiles that are collected at once.
 const MOST_PROFILES: usize = 4;
 
-/// Samples of a profile: some 10 MB with paths of 100 bytes.
-const MOST_SAMPLES: usize = 1 << 15;
+/// Some 20 MB: frames and samples take about as much as their texts.
+const LIMITS: ProfileLimits = ProfileLimits { samples: 1 << 15, text_bytes: 8 << 20 };
+
+/// A profile, gzipped, or the reason why there is none.
+pub(super) type ProfileAnswer = Result<Vec<u8>, &'static str>;
+
+const NOTHING_RECORDED: &str = "nothing was recorded in that time\n";
 
 /// Requests for profiles. Clones have the same requests.
 #[derive(Debug, Clone)]
@@ -48,7 +57,8 @@ pub(super) struct ProfileRequests {
 #[derive(Debug)]
 struct ProfileRequest {
     duration: Duration,
-    answer: Sender<Vec<u8>>,
+    requested_at: Instant,
+    answer: Sender<ProfileAnswer>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -59,12 +69,13 @@ impl Default for ProfileRequests {
 }
 
 impl ProfileRequests {
-    /// Requests a profile of the next time of this length. It comes in the receiver, which ends
-    /// without one if nothing was recorded. `None` if too many are being collected.
-    pub(super) fn request_profile(&self, duration: Duration) -> Option<Receiver<Vec<u8>>> {
+    /// Requests a profile of the next time of this length. The answer comes in the receiver. `None`
+    /// if too many are being collected.
+    pub(super) fn request_profile(&self, duration: Duration) -> Option<Receiver<ProfileAnswer>> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let (answer, receiver) = channel();
-        let request = ProfileRequest { duration, answer, _permit: permit };
+        let request =
+            ProfileRequest { duration, requested_at: Instant::now(), answer, _permit: permit };
         self.new_requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
         Some(receiver)
     }
@@ -121,22 +132,24 @@ impl ProfileCollector {
     }
 
     /// Adds rows of `sums` of a part.
-    ///
-    /// # Errors
-    ///
-    /// The batch lacks columns of the table.
-    pub(super) fn add_seconds(&mut self, part_id: u32, rows: &RecordBatch) -> Result<()> {
+    pub(super) fn add_seconds(&mut self, part_id: u32, rows: &RecordBatch) {
         self.begin_requested();
-        for pending in &mut self.pending {
-            let selected = ReportSelection::default();
-            pending.profile.add_rows(rows, &pending.wanted, &selected)?;
+        let selected = ReportSelection::default();
+        let refuses = |pending: &mut PendingProfile| {
+            let added = pending.profile.add_rows(rows, &pending.wanted, &selected);
+            added.inspect_err(|error| log::warn!("cannot add to a profile: {error:#}")).is_err()
+        };
+        for pending in self.pending.extract_if(.., refuses) {
+            drop(
+                pending.request.answer.send(Err("rows of that time cannot be read: see the log\n")),
+            );
         }
-        if let Some(newest) = columns::i64_column(rows, "mono_ns")?.values().iter().max() {
+        let ends = columns::i64_column(rows, "mono_ns").map(|ends| ends.values().iter().max());
+        if let Ok(Some(newest)) = ends {
             let reached = self.reached_ns.entry(part_id).or_insert(*newest);
             *reached = (*reached).max(*newest);
             self.newest_ns = self.newest_ns.max(Some(*newest));
         }
-        Ok(())
     }
 
     /// No rows of this part come any more.
@@ -149,27 +162,38 @@ impl ProfileCollector {
         for request in self.requests.take_new() {
             let begin_ns = self.newest_ns.unwrap_or_else(crate::clock::mono_ns);
             let end_ns = begin_ns.saturating_add(duration_ns(request.duration));
-            let deadline = Instant::now() + request.duration + LATE;
-            let profile = ShareProfile::new(self.links.clone(), MOST_SAMPLES);
+            let deadline = request.requested_at + request.duration + LATE;
+            let profile = ShareProfile::new(self.links.clone(), LIMITS);
             let wanted = begin_ns.saturating_add(1)..=end_ns;
             self.pending.push(PendingProfile { request, wanted, deadline, profile });
         }
     }
 
-    /// Begins and answers profiles. `lost` has the losses since the agent began, by cause.
-    pub(super) fn serve_requests(&mut self, lost: impl Fn() -> BTreeMap<String, u64>) {
+    /// Begins and answers profiles, all if no more rows come. `lost` has the losses since the agent
+    /// began, by cause.
+    pub(super) fn serve_requests(
+        &mut self,
+        is_last: bool,
+        lost: impl Fn() -> BTreeMap<String, u64>,
+    ) {
         self.begin_requested();
         // The rows of a second may come in several batches.
         let has_all = |end_ns| {
             !self.reached_ns.is_empty() && self.reached_ns.values().all(|reached| *reached > end_ns)
         };
         let is_over = |pending: &mut PendingProfile| {
-            has_all(*pending.wanted.end())
+            is_last
+                || has_all(*pending.wanted.end())
                 || Instant::now() >= pending.deadline
                 || pending.request.answer.is_closed()
         };
         for pending in self.pending.extract_if(.., is_over) {
-            if pending.profile.is_empty() || pending.request.answer.is_closed() {
+            if pending.request.answer.is_closed() {
+                continue;
+            }
+            if pending.profile.is_empty() {
+                let reason = if is_last { "the agent ends\n" } else { NOTHING_RECORDED };
+                drop(pending.request.answer.send(Err(reason)));
                 continue;
             }
             let mut comments = Vec::new();
@@ -184,11 +208,13 @@ impl ProfileCollector {
             let wall_ns = clocks.wall_ns.saturating_sub(clocks.mono_ns);
             let facts = ProfileFacts { wall_ns, window_ns: self.window_ns, comments };
             let mut body = Vec::new();
-            match pending.profile.write_gzip(facts, &mut body) {
-                // The client may have gone meanwhile.
-                Ok(()) => drop(pending.request.answer.send(body)),
-                Err(error) => log::warn!("cannot make a profile: {error:#}"),
-            }
+            let written = pending.profile.write_gzip(facts, &mut body);
+            let written = written.map(|()| body).map_err(|error| {
+                log::warn!("cannot make a profile: {error:#}");
+                "the profile cannot be made: see the log\n"
+            });
+            // The client may have gone meanwhile.
+            drop(pending.request.answer.send(written));
         }
     }
 }
@@ -212,17 +238,17 @@ mod tests {
 
     fn add_seconds(collector: &mut ProfileCollector, part: u32, ends: &[i64]) {
         let ends: Vec<i64> = ends.iter().map(|second| second * S).collect();
-        collector.add_seconds(part, &sample_sums(&ends)).unwrap();
-        collector.serve_requests(BTreeMap::new);
+        collector.add_seconds(part, &sample_sums(&ends));
+        collector.serve_requests(false, BTreeMap::new);
     }
 
-    fn request(collector: &ProfileCollector, seconds: u64) -> Receiver<Vec<u8>> {
+    fn request(collector: &ProfileCollector, seconds: u64) -> Receiver<ProfileAnswer> {
         collector.requests.request_profile(Duration::from_secs(seconds)).unwrap()
     }
 
     /// The number of seconds in a profile: each has a byte.
-    fn seconds_in(receiver: &mut Receiver<Vec<u8>>) -> Option<i64> {
-        let body = receiver.try_recv().ok()?;
+    fn seconds_in(receiver: &mut Receiver<ProfileAnswer>) -> Option<i64> {
+        let body = receiver.try_recv().ok()?.unwrap();
         let mut message = Vec::new();
         GzDecoder::new(&body[..]).read_to_end(&mut message).unwrap();
         Some(crate::view::export::pprof::tests::decoded_sums(&message)["e"])
@@ -233,7 +259,7 @@ mod tests {
         let mut collector = collector();
         add_seconds(&mut collector, 0, &[1, 2, 3]);
         let mut profile = request(&collector, 2);
-        collector.serve_requests(BTreeMap::new);
+        collector.serve_requests(false, BTreeMap::new);
         add_seconds(&mut collector, 0, &[3, 4]);
         add_seconds(&mut collector, 0, &[5]);
         assert_eq!(seconds_in(&mut profile), None);
@@ -252,7 +278,7 @@ mod tests {
         add_seconds(&mut collector, 0, &[2]);
         assert_eq!(seconds_in(&mut profile), None);
         collector.end_part(0);
-        collector.serve_requests(BTreeMap::new);
+        collector.serve_requests(false, BTreeMap::new);
         assert_eq!(seconds_in(&mut profile), Some(2));
     }
 
@@ -264,10 +290,36 @@ mod tests {
         add_seconds(&mut collector, 0, &[2]);
         let now = Instant::now();
         collector.pending.iter_mut().for_each(|pending| pending.deadline = now);
-        collector.pending[1].profile = ShareProfile::new(Links::default(), MOST_SAMPLES);
-        collector.serve_requests(BTreeMap::new);
+        collector.pending[1].profile = ShareProfile::new(Links::default(), LIMITS);
+        collector.serve_requests(false, BTreeMap::new);
         assert_eq!(seconds_in(&mut late), Some(1));
-        empty.try_recv().unwrap_err();
+        assert_eq!(empty.try_recv().unwrap(), Err(NOTHING_RECORDED));
+    }
+
+    #[test]
+    fn profiles_that_wait_at_the_end_are_answered() {
+        let mut collector = collector();
+        add_seconds(&mut collector, 0, &[1]);
+        let mut begun = request(&collector, 9);
+        add_seconds(&mut collector, 0, &[2, 3]);
+        // It begins after the last row.
+        let mut empty = request(&collector, 9);
+        collector.serve_requests(true, BTreeMap::new);
+        assert_eq!(seconds_in(&mut begun), Some(2));
+        assert_eq!(empty.try_recv().unwrap(), Err("the agent ends\n"));
+    }
+
+    #[test]
+    fn rows_that_cannot_be_read_end_the_profiles_and_nothing_else() {
+        let mut collector = collector();
+        let mut profile = request(&collector, 1);
+        let rows = sample_sums(&[S]).project(&[0]).unwrap();
+        collector.add_seconds(0, &rows);
+        assert!(profile.try_recv().unwrap().unwrap_err().contains("cannot be read"));
+        let mut next = request(&collector, 1);
+        add_seconds(&mut collector, 0, &[2]);
+        assert_eq!(collector.newest_ns, Some(2 * S));
+        assert_eq!(seconds_in(&mut next), None);
     }
 
     #[test]
@@ -276,7 +328,7 @@ mod tests {
         let profiles: Vec<_> = (0..MOST_PROFILES).map(|_| request(&collector, 9)).collect();
         assert!(collector.requests.request_profile(Duration::from_secs(1)).is_none());
         drop(profiles);
-        collector.serve_requests(BTreeMap::new);
+        collector.serve_requests(false, BTreeMap::new);
         assert!(collector.pending.is_empty());
         assert!(collector.requests.request_profile(Duration::from_secs(1)).is_some());
     }

@@ -1,16 +1,67 @@
 //! Reads the configuration again, in a thread of its own: a file that hangs, such as one of a
 //! server that is away, must not stop the thread that sums.
+//!
+//! In a pod nobody sends SIGHUP. The kubelet mounts a `ConfigMap` as links: `agent.toml` leads to
+//! `..data/agent.toml`, and `..data` to a directory. For a new content it makes a new directory and
+//! replaces the link `..data`, so the file is never half-written. [`LinkedPath`] asks for a reload
+//! when the links lead elsewhere. A file without links may be half-written: it waits for SIGHUP.
 
-use std::path::PathBuf;
-use std::thread::{Builder, JoinHandle};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 
 use crate::config::Config;
+use crate::confine::{self, ThreadNeeds};
 
 /// Time after which the log says that the file is still being read.
 const LONG: Duration = Duration::from_secs(5);
+
+/// Interval between looks at the links. The kubelet takes up to a minute to replace them.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The path of the configuration, and where its links led before it was read.
+#[derive(Debug, Clone)]
+pub struct LinkedPath {
+    pub(super) path: PathBuf,
+    target: Option<PathBuf>,
+}
+
+impl LinkedPath {
+    /// Follows the links.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), target: fs::canonicalize(path).ok() }
+    }
+
+    /// Whether the links lead elsewhere than before. A link that leads nowhere is being replaced.
+    fn has_moved(&mut self) -> bool {
+        let target = fs::canonicalize(&self.path).ok().or_else(|| self.target.clone());
+        target != std::mem::replace(&mut self.target, target.clone())
+    }
+
+    /// Sets `moved` each time the links lead elsewhere, in a thread that ends with the process.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot be started.
+    pub(super) fn start_watching(mut self, moved: Arc<AtomicBool>) -> Result<()> {
+        let watch = move || {
+            confine::restrict_thread(&ThreadNeeds::default());
+            loop {
+                sleep(LOOK);
+                if self.has_moved() {
+                    moved.store(true, Ordering::Relaxed);
+                }
+            }
+        };
+        let thread = Builder::new().name("links".to_owned()).spawn(watch);
+        thread.map(drop).context("cannot start the thread that watches the configuration")
+    }
+}
 
 /// The file, and the thread that reads it.
 #[derive(Debug)]
@@ -68,5 +119,36 @@ impl Reload {
         }
         let result = thread.join();
         Some(result.unwrap_or_else(|_| Err(anyhow!("the thread that reads it ended early"))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_that_lead_elsewhere_are_seen_once_and_a_changed_file_is_not() {
+        let place = tempfile::tempdir().unwrap();
+        let [file, data, next] =
+            ["agent.toml", "..data", "..data_tmp"].map(|name| place.path().join(name));
+        for directory in ["..1", "..2"] {
+            fs::create_dir(place.path().join(directory)).unwrap();
+            fs::write(place.path().join(directory).join("agent.toml"), directory).unwrap();
+        }
+        symlink("..1", &data).unwrap();
+        symlink("..data/agent.toml", &file).unwrap();
+        let mut linked = LinkedPath::new(&file);
+        fs::write(&file, "half").unwrap();
+        assert!(!linked.has_moved());
+        symlink("..2", &next).unwrap();
+        fs::rename(&next, &data).unwrap();
+        assert!(linked.has_moved());
+        assert!(!linked.has_moved());
+        fs::remove_file(&data).unwrap();
+        assert!(!linked.has_moved());
+        symlink("..2", &data).unwrap();
+        assert!(!linked.has_moved());
     }
 }

@@ -136,6 +136,8 @@ impl TapConsumer {
             self.look_around();
         }
         self.context.notify.report_stopping();
+        // First, so that the answers are on their way when the process ends.
+        self.serve_profiles(true);
         let finished = self.finish_hour();
         // Also if the hour could not be finished: triggers are served, and the last counts are
         // published.
@@ -175,7 +177,7 @@ impl TapConsumer {
             }
             // These have all cgroups, whatever rows `fabric` has.
             Tapped::Rows(part_id, def, rows) if def.name == sums::TABLE.name => {
-                self.profiles.add_seconds(part_id, &rows)?;
+                self.profiles.add_seconds(part_id, &rows);
                 self.summer.add_rows(part_id, &rows, &(i64::MIN..=i64::MAX))?;
                 // Not the label of the part: without a ring one part lasts for the whole recording,
                 // and its offset between the clocks gets old.
@@ -314,8 +316,13 @@ impl TapConsumer {
             self.tidy_hours();
         }
         self.context.wishes.save_due_spans(false);
+        self.serve_profiles(false);
+    }
+
+    /// Answers requests for profiles, all at the end.
+    fn serve_profiles(&mut self, is_last: bool) {
         let (lost_before, lost) = (&self.lost_before, &self.lost);
-        self.profiles.serve_requests(|| all_lost(lost_before, lost));
+        self.profiles.serve_requests(is_last, || all_lost(lost_before, lost));
     }
 
     /// Writes the rows summed so far to disk, so that they survive a kill.

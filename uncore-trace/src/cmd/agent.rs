@@ -12,8 +12,8 @@ use super::record::{FLUSH, LAG, seconds};
 use super::root::RootArg;
 use super::select::to_nanos;
 use super::witness::WitnessArgs;
-use crate::agent;
 use crate::agent::trigger::metric_of;
+use crate::agent::{self, LinkedPath};
 use crate::catalog::Catalog;
 use crate::cli::messages;
 use crate::config::CONFIG_PATH;
@@ -30,7 +30,8 @@ use crate::text::count_noun;
 /// Has three outputs, each of which can be left out: the newest raw tables on the local disk (the
 /// ring), the shares in windows of a second or longer as one Parquet file for each hour (the
 /// roll-up), and metrics for Prometheus. A trigger saves a time span of the ring when a rate is
-/// above a level. SIGHUP reads the configuration again. SIGUSR1 saves a time span of the ring
+/// above a level. SIGHUP reads the configuration again, and so
+/// does a link to it that leads elsewhere, as a ConfigMap of Kubernetes changes. SIGUSR1 saves a time span of the ring
 /// without a condition. SIGTERM finishes all files and ends the agent.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -61,6 +62,8 @@ pub struct Args {
 
 /// Plans and records until a signal comes. Exit code 0, or 1 if something was lost.
 pub fn run(args: &Args) -> Result<u8> {
+    // Before it is read, so that no change is overlooked.
+    let linked_path = LinkedPath::new(&args.config);
     let config = Config::read(&args.config)?;
     ensure!(
         args.check || args.root.is_here(),
@@ -94,7 +97,7 @@ pub fn run(args: &Args) -> Result<u8> {
     messages::log_as_service();
     let mut options = recorder_options(&config, &machine, &plan, catalog.outside);
     options.duration = args.duration;
-    let (outcome, lacking) = agent::run(&machine, &plan, &config, &args.config, options)?;
+    let (outcome, lacking) = agent::run(&machine, &plan, &config, &linked_path, options)?;
     let is_complete = outcome.losses.is_complete() && lacking.is_none();
     let lists = [outcome.losses.incomplete_text(), outcome.losses.precision_text(), lacking];
     lists.iter().flatten().for_each(|line| messages::print_message(line));

@@ -246,6 +246,7 @@ mod tests {
     use super::*;
     use crate::discover::nodes::DeviceNumber;
     use crate::drain::{DrainedRecord, FileChange, FileRecord, decode_record};
+    use crate::skip::has_root;
 
     /// The driver of `/dev/null` (`MEM_MAJOR`, `include/uapi/linux/major.h`) has no device of
     /// [`HolderPrograms`]; it stands for one that every machine has.
@@ -367,6 +368,9 @@ sys.stdin.readline()
 
     #[test]
     fn the_files_of_all_processes_can_be_read_again_and_again() {
+        if !has_root("loading BPF programs") {
+            return;
+        }
         let case = Case::new();
         let own_records = || {
             let files = case.holders.read_files().unwrap();
@@ -409,6 +413,9 @@ sys.stdin.readline()
     /// `docs/attribution-sources.md`.
     #[test]
     fn who_keeps_a_device_without_a_file_in_a_table_is_not_seen() {
+        if !has_root("loading BPF programs") {
+            return;
+        }
         let case = Case::new();
         for way in ["mapping", "in flight", "io_uring"] {
             let mut child = Command::new("python3")
@@ -445,6 +452,9 @@ sys.stdin.readline()
 
     #[test]
     fn the_files_of_a_device_are_followed() {
+        if !has_root("loading BPF programs") {
+            return;
+        }
         let mut case = Case::new();
         // A machine may forbid programs at functions of the kernel.
         if let Some(why) = &case.holders.unfollowed {

@@ -45,6 +45,10 @@ pub(super) fn answer_request<B>(
     let is_profile = request.method() == Method::GET && request.uri().path() == PROFILE_PATH;
     match refuse_foreign(request, client) {
         Some(refusal) => Answer::Ready(refusal),
+        None if is_profile && is_cross_site(request) => {
+            let message = "a page of another site may not collect profiles\n";
+            Answer::Ready(text_response(StatusCode::FORBIDDEN, message))
+        }
         None if is_profile => request_profile(request.uri().query(), &shared.requests.profiles),
         None => Answer::Ready(ready_response(request, client, shared)),
     }
@@ -57,6 +61,13 @@ fn refuse_foreign<B>(request: &Request<B>, client: HttpClient) -> Option<Respons
     let is_foreign = client == HttpClient::Local && !is_loopback(request);
     let message = "send the request to localhost or a loopback address\n";
     is_foreign.then(|| text_response(StatusCode::FORBIDDEN, message))
+}
+
+/// Whether a page of another site made a browser send the request. Such a page cannot read the
+/// answer, but it could hold all profiles that are collected at once. Browsers send the header to
+/// loopback addresses; Prometheus, Parca and `go tool pprof` have none.
+fn is_cross_site<B>(request: &Request<B>) -> bool {
+    request.headers().get("sec-fetch-site").is_some_and(|site| site == "cross-site")
 }
 
 fn ready_response<B>(
@@ -257,6 +268,16 @@ mod tests {
         assert_eq!(status(&shared, HttpClient::Remote, ask, &[]), 100);
         assert_eq!(status(&shared, HttpClient::Remote, ask, &[]), 429);
         assert_eq!(status(&shared, HttpClient::Local, ask, &[("host", "evil.example")]), 403);
+    }
+
+    #[test]
+    fn a_page_of_another_site_starts_no_profile() {
+        let shared = shared("");
+        let ask = "GET /debug/pprof/fabric";
+        for (site, expected) in [("cross-site", 403), ("same-origin", 100), ("none", 100)] {
+            let headers = [("host", "localhost"), ("sec-fetch-site", site)];
+            assert_eq!(status(&shared, HttpClient::Local, ask, &headers), expected, "{site}");
+        }
     }
 
     #[test]

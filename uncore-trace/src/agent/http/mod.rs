@@ -200,39 +200,47 @@ impl OpenConnections {
         {
             oldest.abort();
         }
-        let shared = Arc::clone(shared);
-        let connection = tokio::spawn(async move {
-            let waited_seconds = Arc::new(AtomicU64::new(0));
-            let profile_seconds = Arc::clone(&waited_seconds);
-            let service = service_fn(move |request| {
-                let answer = answer_request(&request, client, &shared);
-                if let Answer::Profile(profile) = &answer {
-                    profile_seconds.store(profile.longest_wait().as_secs(), Ordering::Relaxed);
-                }
-                async {
-                    Ok::<_, Infallible>(match answer {
-                        Answer::Ready(response) => response,
-                        Answer::Profile(profile) => profile.wait_for_response().await,
-                    })
-                }
-            });
-            let mut server = http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(HEAD).keep_alive(false);
-            server.max_buf_size(HEAD_BYTES);
-            let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
-            let mut patience = PATIENCE;
-            while timeout(patience, connection.as_mut()).await.is_err() {
-                match waited_seconds.swap(0, Ordering::Relaxed) {
-                    // The client was too slow.
-                    0 => break,
-                    seconds => patience = Duration::from_secs(seconds),
-                }
-            }
-        });
+        let connection = tokio::spawn(serve_connection(stream, client, shared.clone(), PATIENCE));
         self.0.push_back(connection.abort_handle());
         // It reads its request before the next client is accepted: many clients at once would end
         // it unanswered.
         tokio::task::yield_now().await;
+    }
+}
+
+/// Answers a client. After this time without an answer it was too slow, unless it waits for a profile.
+async fn serve_connection<S>(
+    stream: S,
+    client: HttpClient,
+    shared: Arc<HttpState>,
+    mut patience: Duration,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let waited_seconds = Arc::new(AtomicU64::new(0));
+    let profile_seconds = Arc::clone(&waited_seconds);
+    let service = service_fn(move |request| {
+        let answer = answer_request(&request, client, &shared);
+        if let Answer::Profile(profile) = &answer {
+            profile_seconds.store(profile.longest_wait().as_secs(), Ordering::Relaxed);
+        }
+        async {
+            Ok::<_, Infallible>(match answer {
+                Answer::Ready(response) => response,
+                Answer::Profile(profile) => profile.wait_for_response().await,
+            })
+        }
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD).keep_alive(false);
+    server.max_buf_size(HEAD_BYTES);
+    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
+    while timeout(patience, connection.as_mut()).await.is_err() {
+        match waited_seconds.swap(0, Ordering::Relaxed) {
+            // The client was too slow.
+            0 => break,
+            seconds => patience = Duration::from_secs(seconds),
+        }
     }
 }
 

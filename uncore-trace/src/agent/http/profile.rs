@@ -8,9 +8,10 @@ use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use tokio::sync::oneshot::Receiver;
+use tokio::time::timeout;
 
 use super::answer::{Answer, text_response};
-use crate::agent::profiles::{LATE, MOST_SECONDS, ProfileRequests};
+use crate::agent::profiles::{LATEST, MOST_SECONDS, ProfileAnswer, ProfileRequests};
 
 pub(super) const PROFILE_PATH: &str = "/debug/pprof/fabric";
 
@@ -21,7 +22,7 @@ const SECONDS: u64 = 10;
 #[derive(Debug)]
 pub(super) struct ProfileWait {
     duration: Duration,
-    receiver: Receiver<Vec<u8>>,
+    receiver: Receiver<ProfileAnswer>,
 }
 
 /// Requests a profile, or refuses to.
@@ -44,14 +45,18 @@ pub(super) fn request_profile(query: Option<&str>, requests: &ProfileRequests) -
 impl ProfileWait {
     /// The longest time until the profile is there.
     pub(super) fn longest_wait(&self) -> Duration {
-        self.duration + LATE
+        self.duration + LATEST
     }
 
     /// Waits for the profile.
     pub(super) async fn wait_for_response(self) -> Response<Full<Bytes>> {
-        let Ok(profile) = self.receiver.await else {
-            let message = "nothing was recorded in that time\n";
-            return text_response(StatusCode::SERVICE_UNAVAILABLE, message);
+        let answer = match timeout(self.longest_wait(), self.receiver).await {
+            Ok(answer) => answer.unwrap_or(Err("the agent ends\n")),
+            Err(_) => Err("the roll-up or a disk hangs\n"),
+        };
+        let profile = match answer {
+            Ok(profile) => profile,
+            Err(reason) => return text_response(StatusCode::SERVICE_UNAVAILABLE, reason),
         };
         let mut response = Response::new(Full::new(profile.into()));
         let media_type = HeaderValue::from_static("application/octet-stream");

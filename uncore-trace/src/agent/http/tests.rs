@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -6,7 +7,10 @@ use std::path::Path;
 use rustix::process::geteuid;
 use rustix::thread::{Uid, set_thread_res_uid};
 
+use super::profile::PROFILE_PATH;
 use super::*;
+use crate::agent::profiles::{LATEST, ProfileCollector, ProfileRequests};
+use crate::agent::sample::{sample_metadata, sample_sums};
 
 /// Somebody who is neither root nor the user of the agent.
 const NOBODY: u32 = 65534;
@@ -55,6 +59,78 @@ fn half_requests_keep_nobody_from_an_answer() {
         ended.as_ref().map_or_else(|it| it.kind() == io::ErrorKind::ConnectionReset, |_| true),
         "{ended:?}"
     );
+}
+
+/// Requests a profile of a second from a server whose time limit is far shorter, and lets the
+/// consumer do its part meanwhile. Returns the answer and the time that it took.
+fn ask_for_profile(requests: &ProfileRequests, mut consume: impl FnMut()) -> (Vec<u8>, Duration) {
+    let config = Config::parse("[metrics]\nlisten = '127.0.0.1:9762'\n").unwrap();
+    let asked = PendingRequests { profiles: requests.clone(), ..PendingRequests::default() };
+    let shared = Arc::new(HttpState::new(asked, &config).unwrap());
+    let (mut client, server) = UnixStream::pair().unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            server.set_nonblocking(true).unwrap();
+            let stream = tokio::net::UnixStream::from_std(server).unwrap();
+            let patience = Duration::from_millis(20);
+            serve_connection(stream, HttpClient::Unix(None), shared, patience).await;
+        });
+    });
+    let begin = Instant::now();
+    write!(client, "GET {PROFILE_PATH}?seconds=1 HTTP/1.1\r\n\r\n").unwrap();
+    client.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    let mut answer = Vec::new();
+    while let Err(error) = client.read_to_end(&mut answer) {
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        consume();
+    }
+    (answer, begin.elapsed())
+}
+
+fn collector(requests: &ProfileRequests) -> ProfileCollector {
+    let mut collector = ProfileCollector::new(requests.clone());
+    collector.read_metadata(&sample_metadata()).unwrap();
+    collector
+}
+
+#[test]
+fn a_profile_may_take_longer_than_other_answers() {
+    let requests = ProfileRequests::default();
+    let mut collector = collector(&requests);
+    let mut end_ns = 1_000_000_000;
+    collector.add_seconds(0, &sample_sums(&[end_ns]));
+    let begin = Instant::now();
+    let (answer, time) = ask_for_profile(&requests, || {
+        // The rows are there when other answers have long been given up.
+        if begin.elapsed() > Duration::from_millis(200) {
+            end_ns += 1_000_000_000;
+            collector.add_seconds(0, &sample_sums(&[end_ns]));
+        }
+        collector.serve_requests(false, BTreeMap::new);
+    });
+    let text = String::from_utf8_lossy(&answer);
+    assert!(text.starts_with("HTTP/1.1 200") && text.contains("octet-stream"), "{text}");
+    assert!(time > Duration::from_millis(200), "{time:?}");
+}
+
+#[test]
+fn a_profile_that_cannot_be_collected_is_refused_with_its_reason() {
+    let requests = ProfileRequests::default();
+    let mut collector = collector(&requests);
+    let (answer, _) = ask_for_profile(&requests, || collector.serve_requests(true, BTreeMap::new));
+    let text = String::from_utf8(answer).unwrap();
+    assert!(text.starts_with("HTTP/1.1 503") && text.ends_with("the agent ends\n"), "{text}");
+    // A consumer that hangs answers nothing.
+    let (answer, time) = ask_for_profile(&requests, || {});
+    let text = String::from_utf8(answer).unwrap();
+    assert!(text.starts_with("HTTP/1.1 503") && text.ends_with("a disk hangs\n"), "{text}");
+    assert!(time >= Duration::from_secs(1) + LATEST, "{time:?}");
+    let others = Duration::from_secs(300);
+    let _others: Vec<_> = std::iter::from_fn(|| requests.request_profile(others)).collect();
+    let (answer, _) = ask_for_profile(&requests, || {});
+    let text = String::from_utf8(answer).unwrap();
+    assert!(text.starts_with("HTTP/1.1 429") && text.contains("try again later"), "{text}");
 }
 
 /// Asks over a Unix socket as this user, in a thread of its own.

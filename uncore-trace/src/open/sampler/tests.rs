@@ -13,6 +13,7 @@ use super::super::{PlacementHints, SessionOptions};
 use super::*;
 use crate::drain::{DrainedRecord, RawReading, SampleRecord, SampleTrigger, decode_record};
 use crate::plan::Plan;
+use crate::skip::has_root;
 
 const TICK: Duration = Duration::from_millis(1);
 
@@ -139,6 +140,9 @@ impl FirstCpu {
 /// the timer runs.
 #[test]
 fn a_timer_that_stopped_starts_again_whatever_its_state_says() {
+    if !has_root("loading BPF programs") {
+        return;
+    }
     let mut first = FirstCpu::start(Timer::Auto);
     if first.timer != Timer::Pinned {
         return;
@@ -167,6 +171,9 @@ fn a_timer_that_stopped_starts_again_whatever_its_state_says() {
 /// The counts are watched: what a tick has read is not read again at the next switch.
 #[test]
 fn a_reading_at_a_switch_has_counted_since_the_last_reading() {
+    if !has_root("loading BPF programs") {
+        return;
+    }
     let mut first = FirstCpu::start_counter(Timer::Auto, "page-faults", 2, true);
     assert!(first.waits_for_reading(DEADLINE));
     let mut this_cpu = CpuSet::new();
@@ -199,6 +206,9 @@ fn a_reading_at_a_switch_has_counted_since_the_last_reading() {
 /// of another CPU is waited for, while the CPU is busy: an interrupt then does not begin a reading.
 #[test]
 fn a_turn_that_is_left_over_ends_no_readings() {
+    if !has_root("loading BPF programs") {
+        return;
+    }
     let mut first = FirstCpu::start(Timer::Auto);
     first.set_sampler(|sampler| Sampler { turn: TURN, ..sampler });
     assert!(first.waits_for_reading(DEADLINE));

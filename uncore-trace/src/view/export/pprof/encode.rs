@@ -46,9 +46,13 @@ impl ShareProfile {
             let value = sum.value * sum.scale;
             totals[sum.sample_type] += value;
             let due = value + carried[sum.sample_type];
-            // At least 0, as what is carried is -0.5 to 0.5.
-            let whole = (due + 0.5).floor();
-            carried[sum.sample_type] = due - whole;
+            // More than the format can hold is its largest number.
+            let whole = (due + 0.5).floor().clamp(0.0, i64::MAX as f64);
+            let has_fitted = whole < i64::MAX as f64;
+            carried[sum.sample_type] = if has_fitted { due - whole } else { 0.0 };
+            if whole == 0.0 {
+                continue;
+            }
             let mut label: Vec<Label> = sum.text_labels().collect();
             label.extend(sum.confidence.mean_confidence().map(|mean| {
                 let num = (mean * 100.0).round() as i64;

@@ -12,8 +12,9 @@
 //!
 //! Guarantees: a sample has the value of one sample type, which is an event with its unit. The
 //! samples of a type sum to what `report` has for the event: what rounding takes from one sample, a
-//! later one gets. An event without any known value has no sample type, and a comment tells how
-//! many rows have no value. Text is escaped.
+//! later one gets. A sample of 0 is left out. A sample that is larger than the format can hold has the
+//! largest number. An event without any known value has no sample type, and a comment tells how many
+//! rows have no value. Text is escaped.
 
 mod encode;
 mod proto;
@@ -25,7 +26,7 @@ use std::ops::RangeInclusive;
 use anyhow::{Result, ensure};
 
 pub use self::encode::ProfileFacts;
-pub use self::share_profile::ShareProfile;
+pub use self::share_profile::{ProfileLimits, ShareProfile};
 use crate::schema::{fabric, metadata};
 use crate::tables::reader::{OpenTable, Recording};
 use crate::text::count_noun;
@@ -35,8 +36,8 @@ use crate::view::selected::ReportSelection;
 use crate::view::span::SelectedTime;
 use crate::view::summed_time::SummedTime;
 
-/// Most samples of a recording: more than any viewer shows.
-const MOST_SAMPLES: usize = 1 << 20;
+/// Limits for a recording: more than any viewer shows.
+const LIMITS: ProfileLimits = ProfileLimits { samples: 1 << 20, text_bytes: 1 << 30 };
 
 /// Writes the selected events in the time of `span`. Returns a summary.
 ///
@@ -50,24 +51,7 @@ pub fn write_pprof(
     output: impl Write,
 ) -> Result<String> {
     let table = recording.open_table(&fabric::TABLE)?;
-    let mut profile = ShareProfile::new(Links::from_recording(recording)?, MOST_SAMPLES);
-    let columns = ShareProfile::columns_to_read();
-    let mut add_rows = |table: &OpenTable, ends: RangeInclusive<i64>| -> Result<()> {
-        for batch in table.scan_within(&columns, "mono_ns", ends.clone())? {
-            profile.add_rows(&batch?, &ends, selected)?;
-        }
-        Ok(())
-    };
-    match SummedTime::find_seconds(recording, &span.wanted)? {
-        None => add_rows(&table, span.wanted.clone())?,
-        Some(summed) => {
-            for ends in summed.other_ends(&span.wanted) {
-                add_rows(&table, ends)?;
-            }
-            add_rows(&summed.table, summed.ends.clone())?;
-        }
-    }
-    ensure!(!profile.is_empty(), "no window of these events ends in the selected time");
+    let profile = sum_profile(recording, &table, span, selected)?;
     let pairs = table.metadata_pairs();
     let incomplete = Incomplete::from_recording(recording)?;
     let mut comments: Vec<String> =
@@ -83,6 +67,34 @@ pub fn write_pprof(
     );
     profile.write_gzip(facts, output)?;
     Ok(summary)
+}
+
+/// Sums the selected events in the time of `span`.
+fn sum_profile(
+    recording: &Recording,
+    table: &OpenTable,
+    span: &SelectedTime,
+    selected: &ReportSelection,
+) -> Result<ShareProfile> {
+    let mut profile = ShareProfile::new(Links::from_recording(recording)?, LIMITS);
+    let columns = ShareProfile::columns_to_read();
+    let mut add_rows = |table: &OpenTable, ends: RangeInclusive<i64>| -> Result<()> {
+        for batch in table.scan_within(&columns, "mono_ns", ends.clone())? {
+            profile.add_rows(&batch?, &ends, selected)?;
+        }
+        Ok(())
+    };
+    match SummedTime::find_seconds(recording, &span.wanted)? {
+        None => add_rows(table, span.wanted.clone())?,
+        Some(summed) => {
+            for ends in summed.other_ends(&span.wanted) {
+                add_rows(table, ends)?;
+            }
+            add_rows(&summed.table, summed.ends.clone())?;
+        }
+    }
+    ensure!(!profile.is_empty(), "no window of these events ends in the selected time");
+    Ok(profile)
 }
 
 #[cfg(test)]

@@ -33,11 +33,22 @@ type RowNumbers = [i64; WORDS.len() + 4];
 /// What stands for all further samples.
 const OTHERS: &str = "(others)";
 
+/// Limits of the memory of a profile. What is beyond them is one sample for each event and link.
+#[derive(Debug, Clone, Copy)]
+pub struct ProfileLimits {
+    /// Samples with names of their own.
+    pub samples: usize,
+    /// Bytes of texts. The last sample within the limit may have a path of the longest length.
+    pub text_bytes: usize,
+}
+
 /// Sums of the rows of `fabric`, `sums` or a roll-up, by what a sample of a profile is.
 #[derive(Debug)]
 pub struct ShareProfile {
     links: Links,
-    most_samples: usize,
+    limits: ProfileLimits,
+    /// Bytes of the texts that are kept.
+    text_bytes: usize,
     /// Escaped, as they are printed.
     pub(super) strings: NameNumbers<String>,
     /// The numbers of the name and the file of each frame.
@@ -90,15 +101,15 @@ impl SampleNames<'_> {
 }
 
 impl ShareProfile {
-    /// No rows yet, of a recording with these links. Of each event and link, samples beyond
-    /// `most_samples` are one sample.
-    pub fn new(links: Links, most_samples: usize) -> Self {
+    /// No rows yet, of a recording with these links.
+    pub fn new(links: Links, limits: ProfileLimits) -> Self {
         let mut strings = NameNumbers::default();
         // The format wants it to be the first.
         strings.number_of(String::new());
         Self {
             links,
-            most_samples,
+            limits,
+            text_bytes: 0,
             strings,
             frames: NameNumbers::default(),
             stacks: NameNumbers::default(),
@@ -151,7 +162,8 @@ impl ShareProfile {
             let window = TimeSpan::new(end_ns.saturating_sub(lengths.value(row)), end_ns);
             self.time = Some(self.time.map_or(window, |time| time.hull(window)));
             let name = |index: usize| words[index].get(row).unwrap_or_default();
-            let Some(value) = nullable_value(values, row) else {
+            let value = nullable_value(values, row).filter(|value| value.is_finite());
+            let Some(value) = value else {
                 *self.missing.entry(name_event(name(0), name(1))).or_default() += 1;
                 continue;
             };
@@ -205,7 +217,9 @@ impl ShareProfile {
         if let Some(known_index) = self.sample_by_names.get(&text) {
             return *known_index;
         }
-        if self.samples.len() >= self.most_samples && names.owner != OTHERS {
+        let is_full =
+            self.samples.len() >= self.limits.samples || self.text_bytes >= self.limits.text_bytes;
+        if is_full && names.owner != OTHERS {
             return self.find_or_add_sample(&SampleNames {
                 owner: OTHERS,
                 cgroup: "",
@@ -228,6 +242,7 @@ impl ShareProfile {
             confidence: Confidence::default(),
         };
         self.samples.push(sample);
+        self.text_bytes += text.len();
         self.sample_by_names.insert(text, self.samples.len() - 1);
         self.samples.len() - 1
     }
@@ -263,7 +278,14 @@ impl ShareProfile {
 
     /// The number of a text, which is escaped: viewers print it as it is.
     pub(super) fn number_string(&mut self, text: &str) -> usize {
-        self.strings.number_of(printable(text).into_owned())
+        let text = printable(text).into_owned();
+        let (text_bytes, known) = (text.len(), self.strings.names.len());
+        let number = self.strings.number_of(text);
+        if number == known {
+            // The table and its index have a copy each.
+            self.text_bytes += 2 * text_bytes;
+        }
+        number
     }
 }
 
