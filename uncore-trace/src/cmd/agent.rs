@@ -30,9 +30,9 @@ use crate::text::count_noun;
 /// Has three outputs, each of which can be left out: the newest raw tables on the local disk (the
 /// ring), the shares in windows of a second or longer as one Parquet file for each hour (the
 /// roll-up), and metrics for Prometheus. A trigger saves a time span of the ring when a rate is
-/// above a level. SIGHUP reads the configuration again, and so
-/// does a link to it that leads elsewhere, as a ConfigMap of Kubernetes changes. SIGUSR1 saves a time span of the ring
-/// without a condition. SIGTERM finishes all files and ends the agent.
+/// above a level. SIGHUP reads the configuration again. So does a link on its path that leads
+/// elsewhere, which is how Kubernetes changes a mounted configuration. SIGUSR1 saves a time span of
+/// the ring without a condition. SIGTERM finishes all files and ends the agent.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

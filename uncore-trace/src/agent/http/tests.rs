@@ -126,7 +126,7 @@ fn a_profile_that_cannot_be_collected_is_refused_with_its_reason() {
     let text = String::from_utf8(answer).unwrap();
     assert!(text.starts_with("HTTP/1.1 503") && text.ends_with("a disk hangs\n"), "{text}");
     assert!(time >= Duration::from_secs(1) + LATEST, "{time:?}");
-    let others = Duration::from_secs(300);
+    let others = Duration::from_mins(5);
     let _others: Vec<_> = std::iter::from_fn(|| requests.request_profile(others)).collect();
     let (answer, _) = ask_for_profile(&requests, || {});
     let text = String::from_utf8(answer).unwrap();

@@ -281,7 +281,9 @@ impl Learner {
     ) {
         let Observation { after_tick, last_tick, count, .. } = *window;
         let straightened = self.evidence.bend.straighten_count(count, last_tick - after_tick);
-        parts.iter_mut().for_each(|part| part.value *= straightened / count);
+        for part in &mut parts {
+            part.value *= straightened / count;
+        }
         self.measured_rates.add_window(parts, owner_use, last_tick);
     }
 
