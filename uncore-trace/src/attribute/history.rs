@@ -307,7 +307,7 @@ pub(super) struct Block {
     /// Its last tick, divided by the length of a block, rounded up.
     pub number: u64,
     /// Products of use and use.
-    pub products: DenseMatrix<f32>,
+    pub products: Arc<DenseMatrix<f32>>,
 }
 
 /// Which sum of blocks a Gram matrix is.
@@ -601,6 +601,8 @@ impl History {
     /// Assigns columns to the sources with the largest use, and sums up the ticks since the last
     /// review. Learners see ticks only after this.
     pub(super) fn review_use(&mut self) {
+        // First: some of them are the products of blocks, which change.
+        self.lock_shared().grams_around.clear();
         // Devices have columns from their first bytes on.
         let on_cpus = |(source, state): (&TrafficSource, &SourceState)| {
             source.device.is_none().then(|| SourceUse::new(*source, state.recent_use))
@@ -621,11 +623,10 @@ impl History {
         {
             self.design.clear_slot(usize::from(slot));
             self.sibling_cost.clear_slot(usize::from(slot));
-            self.blocks
-                .iter_mut()
-                .for_each(|block| block.products.clear_row_and_column(usize::from(slot)));
+            for block in &mut self.blocks {
+                Arc::make_mut(&mut block.products).clear_row_and_column(usize::from(slot));
+            }
         }
-        self.lock_shared().grams_around.clear();
         let mut slot_of_number: HashMap<u32, u16> = HashMap::default();
         for (source, state) in &mut self.source_states {
             state.recent_use *= FORGETTING_FACTOR;
@@ -669,11 +670,13 @@ impl History {
             return;
         }
         if self.blocks.back().is_none_or(|block| block.number < number) {
-            self.blocks.push_back(Block { number, products: DenseMatrix::default() });
+            let products = DenseMatrix::zero(self.columns.len(), self.columns.len());
+            self.blocks.push_back(Block { number, products: Arc::new(products) });
         }
         if let Some(block) = self.blocks.back_mut() {
             for batch in rows.chunks(BATCH_TICKS) {
-                block.products.add_products(&DenseMatrix::from_use(batch));
+                let products = Arc::make_mut(&mut block.products);
+                products.add_products(&DenseMatrix::from_use(batch));
             }
         }
         rows.clear();
@@ -707,13 +710,19 @@ impl History {
         weight: impl Fn(u64) -> Option<f64>,
     ) -> Arc<DenseMatrix<f32>> {
         let compute_gram = || {
-            let mut sum = DenseMatrix::zero(self.columns.len(), self.columns.len());
-            for block in &self.blocks {
-                if let Some(weight) = weight(block.number) {
-                    sum.add_scaled(&block.products, weight as f32);
+            let count = self.columns.len();
+            let blocks = self.blocks.iter();
+            let blocks: Vec<(&Block, f32)> =
+                blocks.filter_map(|block| Some((block, weight(block.number)? as f32))).collect();
+            match blocks[..] {
+                [(block, 1.0)] if block.products.column_count() == count => {
+                    Arc::clone(&block.products)
+                }
+                _ => {
+                    let addends = blocks.iter().map(|(block, weight)| (&*block.products, *weight));
+                    Arc::new(DenseMatrix::weighted_sum(count, &addends.collect::<Vec<_>>()))
                 }
             }
-            Arc::new(sum)
         };
         Arc::clone(self.lock_shared().grams_around.entry(key).or_insert_with(compute_gram))
     }

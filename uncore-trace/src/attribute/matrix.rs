@@ -245,13 +245,18 @@ impl<T: Real> DenseMatrix<T> {
         self.add_product(0, Sign::Plus, rows.whole().transpose(), rows.whole());
     }
 
-    /// Adds a square matrix, times `weight`. The matrix grows if it has fewer columns.
-    pub(super) fn add_scaled(&mut self, matrix: &Self, weight: T) {
-        self.grow_to(matrix.row_count);
-        for index in 0..matrix.row_count {
-            let target = self.row_mut(index).iter_mut().zip(matrix.row(index));
-            target.for_each(|(entry, addend)| *entry += weight * *addend);
+    /// The sum of square matrices, each times its weight, in a matrix of `count` rows. It is made
+    /// row by row, so that the sums stay in the nearest cache.
+    pub(super) fn weighted_sum(count: usize, addends: &[(&Self, T)]) -> Self {
+        let mut sum = Self::zero(count, count);
+        for index in 0..count {
+            let sums_of_row = sum.row_mut(index);
+            for (matrix, weight) in addends {
+                let entries = sums_of_row.iter_mut().zip(matrix.row(index));
+                entries.for_each(|(entry, addend)| *entry += *weight * *addend);
+            }
         }
+        sum
     }
 
     /// Multiplies the matrix by a number.
@@ -515,7 +520,7 @@ mod tests {
         assert_eq!((gram.row(2), gram.row(3)), (&[12.0, 0.0, 36.0][..], &[][..]));
         gram.add_products(&DenseMatrix::from_use(&[scaled_row(&[(3, 1.0)], 1.0)]));
         assert_eq!((gram.row(3), gram.entry(2, 2)), (&[0.0, 0.0, 0.0, 1.0][..], 36.0));
-        gram.add_scaled(&gram.clone(), 1.0);
+        gram = DenseMatrix::weighted_sum(4, &[(&gram, 1.0), (&gram, 1.0)]);
         gram.clear_row_and_column(0);
         gram.clear_row_and_column(9);
         assert_eq!((gram.row(0), gram.row(2)), (&[0.0; 4][..], &[0.0, 0.0, 72.0, 0.0][..]));

@@ -9,7 +9,7 @@
 //! once. A counter adds the products with its counts ([`CountSums`]). Old ticks are forgotten
 //! exponentially, so neither memory nor work grows with the recording.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::matrix::DenseMatrix;
 use super::use_row::{ScaledRow, SlotAmount, UseRow};
@@ -174,6 +174,8 @@ pub(super) struct Design {
     mean_expected: f64,
     /// Number of ticks so far.
     tick_count: u64,
+    /// [`Design::add_open_means`] of the ticks so far, once a counter has asked for it.
+    young_sums: OnceLock<(DesignSums, Vec<MeanGroup>)>,
 }
 
 impl Design {
@@ -188,6 +190,7 @@ impl Design {
 
     /// Adds a tick.
     pub(super) fn push(&mut self, row: UseRow, size: f64) {
+        self.young_sums.take();
         add_row(&mut self.sums.total_use, &row, 1.0);
         self.sums.ticks += 1.0;
         let mut scale_mean = TickMean { row, size };
@@ -234,6 +237,7 @@ impl Design {
 
     /// Forgets the sums of a slot that has a new column.
     pub(super) fn clear_slot(&mut self, slot: usize) {
+        self.young_sums.take();
         self.sums.clear_slot(slot);
         for mean in self.open_means.iter_mut().flatten() {
             mean.row =
@@ -244,10 +248,16 @@ impl Design {
 
     /// The sums, in a young recording with the means that do not make a group yet; and the groups
     /// made of these.
-    pub(super) fn with_open_means(&self) -> (std::borrow::Cow<'_, DesignSums>, Vec<MeanGroup>) {
+    pub(super) fn with_open_means(&self) -> (&DesignSums, &[MeanGroup]) {
         if self.sums.degrees_of_freedom[SCALES - 1] >= 3.0 {
-            return (std::borrow::Cow::Borrowed(&self.sums), Vec::new());
+            return (&self.sums, &[]);
         }
+        let (sums, groups) = self.young_sums.get_or_init(|| self.add_open_means());
+        (sums, groups)
+    }
+
+    /// The sums with the means that do not make a group yet, and the groups made of these.
+    fn add_open_means(&self) -> (DesignSums, Vec<MeanGroup>) {
         let mut sums = self.sums.clone();
         let mut groups = Vec::new();
         // The rest of a scale makes a mean of the next, whose weight is as if it were whole.
@@ -265,7 +275,7 @@ impl Design {
                 groups.push(group);
             }
         }
-        (std::borrow::Cow::Owned(sums), groups)
+        (sums, groups)
     }
 }
 

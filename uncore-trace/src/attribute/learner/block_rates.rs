@@ -7,7 +7,7 @@
 //! [`Stage::min_prior_sd`]: where counts
 //! tell little, they say little of the deviation.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::super::columns::BASELINE;
 use super::super::history::{GramKey, History, LONG_BLOCK_LEN};
@@ -258,16 +258,19 @@ impl BlockRates {
     ) -> Vec<GroupCorrection> {
         let Some(block) = history.block(self.number) else { return Vec::new() };
         let baseline = usize::from(BASELINE);
-        let mut groups = group_indexes(solution, history);
-        groups.remove(&baseline);
-        groups.retain(|slot, _| !history.columns().is_device_slot(*slot));
+        let indexes = group_indexes(solution, history);
+        let is_compared = |group: &&[(usize, usize)]| {
+            group.first().is_some_and(|(slot, _)| {
+                *slot != baseline && !history.columns().is_device_slot(*slot)
+            })
+        };
         let products = &block.products;
         let product = |first: usize, second: usize| f64::from(products.entry(first, second));
         let ticks = product(baseline, baseline);
         let rate_at = |rates: &[f64], slot: usize| rates.get(slot).copied().unwrap_or(0.0);
-        let correction = |indexes: Vec<usize>| {
+        let correction = |group: &[(usize, usize)]| {
             let slots: Vec<usize> =
-                indexes.iter().map(|index| solution.active_slots[*index]).collect();
+                group.iter().map(|(_, index)| solution.active_slots[*index]).collect();
             let learnt = |slot: usize| rate_at(&solution.rates, slot);
             let expected: f64 =
                 slots.iter().map(|slot| product(*slot, baseline) * learnt(*slot)).sum();
@@ -289,7 +292,7 @@ impl BlockRates {
             (relative_variance >= MIN_USE_VARIANCE)
                 .then_some(GroupCorrection { expected, relative_change: change / expected })
         };
-        groups.into_values().filter_map(correction).collect()
+        split_groups(&indexes).filter(is_compared).filter_map(correction).collect()
     }
 }
 
@@ -298,13 +301,19 @@ fn slot_sd_ratio(history: &History, slot: usize) -> f64 {
     if history.columns().is_device_slot(slot) { DEVICE_SD_RATIO } else { 1.0 }
 }
 
-/// The indexes of active slots, by the slot of their group. The baseline is a group.
-fn group_indexes(solution: &RateSolution, history: &History) -> BTreeMap<usize, Vec<usize>> {
-    let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (index, slot) in solution.active_slots.iter().enumerate() {
-        groups.entry(history.columns().group_slot(*slot)).or_default().push(index);
-    }
-    groups
+/// The indexes of active slots with the slots of their groups, ordered by group. The baseline is a
+/// group.
+fn group_indexes(solution: &RateSolution, history: &History) -> Vec<(usize, usize)> {
+    let active_slots = solution.active_slots.iter().enumerate();
+    let mut indexes: Vec<(usize, usize)> =
+        active_slots.map(|(index, slot)| (history.columns().group_slot(*slot), index)).collect();
+    indexes.sort_unstable();
+    indexes
+}
+
+/// The parts of [`group_indexes`], one for each group.
+fn split_groups(indexes: &[(usize, usize)]) -> impl Iterator<Item = &[(usize, usize)]> {
+    indexes.chunk_by(|(group, _), (next_group, _)| group == next_group)
 }
 
 /// By slot: variances of the relative errors of the fractions `p` that columns have of a count.
@@ -336,23 +345,24 @@ fn relative_variances(
         .sum();
     let covariance_of = |i: usize, j: usize| f64::from(covariance.entry(i, j));
     // The variance of a sum's logarithm: its gradient by each part is the fraction of that part.
-    let group_variance = |members: &[usize]| {
-        let group_fraction: f64 = members.iter().map(|i| fractions[*i]).sum();
+    let group_variance = |members: &[(usize, usize)]| {
+        let group_fraction: f64 = members.iter().map(|(_, i)| fractions[*i]).sum();
         if group_fraction <= 0.0 {
             return None;
         }
         let (mut within_group, mut with_sum) = (0.0, 0.0);
-        for i in members {
+        for (_, i) in members {
             within_group += fractions[*i]
-                * members.iter().map(|j| covariance_of(*i, *j) * fractions[*j]).sum::<f64>();
+                * members.iter().map(|(_, j)| covariance_of(*i, *j) * fractions[*j]).sum::<f64>();
             with_sum += fractions[*i] * covariance_by_fractions[*i];
         }
         Some((within_group / group_fraction - 2.0 * with_sum) / group_fraction + variance_of_sum)
     };
     let mut variance = vec![Variance::UNKNOWN; solution.rates.len()];
-    for members in group_indexes(solution, history).values() {
+    let indexes = group_indexes(solution, history);
+    for members in split_groups(&indexes) {
         let variance_of_group = group_variance(members);
-        for i in members {
+        for (_, i) in members {
             let learnt =
                 covariance_of(*i, *i) - 2.0 * covariance_by_fractions[*i] + variance_of_sum;
             let momentary_of_column =

@@ -423,7 +423,7 @@ impl Learner {
         self.schedule.note_solve();
         self.evidence.bend.update_factor();
         let (sums, groups) = history.design().with_open_means();
-        let counts = self.count_sums.with_groups(&groups);
+        let counts = self.count_sums.with_groups(groups);
         let options = SolveOptions {
             max_steps: match self.effort {
                 _ if !is_known => 80,
@@ -438,7 +438,7 @@ impl Learner {
             history.review_end_tick(),
         );
         let new_solution = posterior::solve_rates(
-            &sums,
+            sums,
             &counts,
             &rate_measurements,
             &PriorBasis { model: self.model, columns: history.columns(), peer_rates },
