@@ -4,6 +4,10 @@ use std::f64::consts::PI;
 
 use crate::schema::confidence::RIGHT_WITHIN;
 
+/// Variance of the relative error of a sum over a longer time whose rates are known: the model is
+/// not exact.
+pub(super) const MODEL_VARIANCE: f64 = 0.005;
+
 /// The probability that a relative error of this variance is within 10 %, for a logistic
 /// distribution. It has more small and more large errors than the normal distribution, as expected
 /// when the variance is an estimate and changes over time.

@@ -56,13 +56,11 @@ use std::collections::hash_map::Entry;
 use foldhash::HashMap;
 
 use super::columns;
-use super::confidence::{variance_of, within_tenth};
+use super::confidence::{MODEL_VARIANCE, variance_of, within_tenth};
 use super::device_bytes::DeviceDirections;
 use super::division_method::{DivisionInput, DivisionMethod};
 use super::history::{Histories, History};
-use super::learner::{
-    DividedCount, Effort, FAR_LOG_SD, Learner, MODEL_VARIANCE, Observation, Variance,
-};
+use super::learner::{DividedCount, Effort, FAR_LOG_SD, Learner, Observation, Variance};
 use super::measured_part::MeasuredPart;
 use super::method::Method;
 use super::misfit::Misfit;

@@ -17,10 +17,10 @@ use foldhash::HashMap;
 
 use super::super::cgroups::cgroup_of_owner;
 use super::super::columns::RateColumns;
+use super::super::confidence::MODEL_VARIANCE;
 use super::super::measured_part::MeasuredPart;
 use super::super::sums::remaining_part;
 use super::super::traffic_source::TrafficSource;
-use super::MODEL_VARIANCE;
 use super::posterior::{FAR, RateMeasurement};
 
 /// Fewer degrees of freedom say nothing of a variance. That of two windows is a little less than one,

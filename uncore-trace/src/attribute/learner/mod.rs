@@ -61,10 +61,6 @@ use super::use_row::SlotAmount;
 use crate::entries::Relief;
 use crate::schema::fabric::part_of_somebody;
 
-/// Variance of the relative error of a sum over a longer time whose rates are known: the model is
-/// not exact.
-pub(super) const MODEL_VARIANCE: f64 = 0.005;
-
 /// How thoroughly rates are solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
