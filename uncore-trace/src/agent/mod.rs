@@ -41,7 +41,7 @@ use self::http::HttpState;
 use self::notify::Notify;
 use self::pending_spans::{SpanSaver, kept_directory};
 use self::profiles::ProfileRequests;
-pub use self::reload::LinkedPath;
+pub use self::reload::ConfigPath;
 use self::reload::Reload;
 use self::ring_reserve::RingReserve;
 use self::tap_consumer::{ConsumerContext, TapConsumer};
@@ -86,7 +86,7 @@ pub fn run(
     machine: &Machine,
     plan: &Plan,
     config: &Config,
-    linked_path: &LinkedPath,
+    config_path: &ConfigPath,
     mut options: record::RecordOptions,
 ) -> Result<(RecordingOutcome, Option<String>)> {
     // First, because the default action of these signals ends the process, and repairs may take
@@ -95,7 +95,7 @@ pub fn run(
     let reload_request = Arc::clone(&asked.reload);
     set_flag_on_signal(SIGHUP, &reload_request)?;
     set_flag_on_signal(SIGUSR1, &asked.keep)?;
-    let path = linked_path.path.as_path();
+    let path = config_path.path.as_path();
     // Before anything is repaired: only the lock shows that no other agent is writing there.
     let _locks = lock_directories(config)?;
     if let Some(ring) = &config.ring {
@@ -144,7 +144,7 @@ pub fn run(
         if !listeners.is_empty() {
             http::start_http_thread(listeners, Arc::clone(&shared))?;
         }
-        linked_path.clone().start_watching(reload_request)?;
+        config_path.clone().start_watching(reload_request)?;
         let consumer_thread = std::thread::Builder::new()
             .name("rollup".to_owned())
             .spawn_scoped(scope, move || {

@@ -32,8 +32,9 @@ pub(super) const MOST_SECONDS: u64 = 300;
 /// A profile is answered this long after its time, with the rows that have come.
 const LATE: Duration = Duration::from_secs(5);
 
-/// This long after its time, the answer is that the consumer hangs.
-pub(super) const LATEST: Duration = Duration::from_secs(6);
+/// This long after its time, the answer is that the consumer hangs. Until then it may compress other
+/// profiles.
+pub(super) const LATEST: Duration = Duration::from_secs(8);
 
 /// Profiles that are collected at once.
 const MOST_PROFILES: usize = 4;

@@ -1,9 +1,9 @@
 //! Reads the configuration again, in a thread of its own: a file that hangs, such as one of a
 //! server that is away, must not stop the thread that sums.
 //!
-//! In a pod nobody sends SIGHUP. The kubelet mounts a `ConfigMap` as links: `agent.toml` leads to
+//! In a pod nobody sends SIGHUP. The kubelet mounts a `ConfigMap` as symbolic links: `agent.toml` leads to
 //! `..data/agent.toml`, and `..data` to a directory. For a new content it makes a new directory and
-//! replaces the link `..data`, so the file is never half-written. [`LinkedPath`] asks for a reload
+//! replaces the link `..data`, so the file is never half-written. [`ConfigPath`] asks for a reload
 //! when the links lead elsewhere. A file without links may be half-written: it waits for SIGHUP.
 
 use std::fs;
@@ -21,17 +21,17 @@ use crate::confine::{self, ThreadNeeds};
 /// Time after which the log says that the file is still being read.
 const LONG: Duration = Duration::from_secs(5);
 
-/// Interval between looks at the links. The kubelet takes up to a minute to replace them.
+/// Interval between looks at the links. The kubelet takes up to some minutes to replace them.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The path of the configuration, and where its links led before it was read.
 #[derive(Debug, Clone)]
-pub struct LinkedPath {
+pub struct ConfigPath {
     pub(super) path: PathBuf,
     target: Option<PathBuf>,
 }
 
-impl LinkedPath {
+impl ConfigPath {
     /// Follows the links.
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), target: fs::canonicalize(path).ok() }
@@ -58,7 +58,7 @@ impl LinkedPath {
                 }
             }
         };
-        let thread = Builder::new().name("links".to_owned()).spawn(watch);
+        let thread = Builder::new().name("config-watch".to_owned()).spawn(watch);
         thread.map(drop).context("cannot start the thread that watches the configuration")
     }
 }
@@ -139,7 +139,7 @@ mod tests {
         }
         symlink("..1", &data).unwrap();
         symlink("..data/agent.toml", &file).unwrap();
-        let mut linked = LinkedPath::new(&file);
+        let mut linked = ConfigPath::new(&file);
         fs::write(&file, "half").unwrap();
         assert!(!linked.has_moved());
         symlink("..2", &next).unwrap();

@@ -136,9 +136,8 @@ impl TapConsumer {
             self.look_around();
         }
         self.context.notify.report_stopping();
-        // First, so that the answers are on their way when the process ends.
-        self.serve_profiles(true);
         let finished = self.finish_hour();
+        self.serve_profiles(true);
         // Also if the hour could not be finished: triggers are served, and the last counts are
         // published.
         self.context.wishes.save_due_spans(true);
@@ -358,7 +357,7 @@ impl TapConsumer {
         }
     }
 
-    /// SIGHUP: applies the new configuration as a whole, or refuses it as a whole.
+    /// Applies the new configuration as a whole, or refuses it as a whole.
     fn apply_reload(&mut self, read: Result<Config>) {
         match read.and_then(|new| self.apply_config(new)) {
             Ok(()) => log::info!("the configuration was read again and is applied"),

@@ -13,7 +13,7 @@ use super::root::RootArg;
 use super::select::to_nanos;
 use super::witness::WitnessArgs;
 use crate::agent::trigger::metric_of;
-use crate::agent::{self, LinkedPath};
+use crate::agent::{self, ConfigPath};
 use crate::catalog::Catalog;
 use crate::cli::messages;
 use crate::config::CONFIG_PATH;
@@ -30,9 +30,10 @@ use crate::text::count_noun;
 /// Has three outputs, each of which can be left out: the newest raw tables on the local disk (the
 /// ring), the shares in windows of a second or longer as one Parquet file for each hour (the
 /// roll-up), and metrics for Prometheus. A trigger saves a time span of the ring when a rate is
-/// above a level. SIGHUP reads the configuration again. So does a link on its path that leads
-/// elsewhere, which is how Kubernetes changes a mounted configuration. SIGUSR1 saves a time span of
-/// the ring without a condition. SIGTERM finishes all files and ends the agent.
+/// above a level. SIGHUP reads the configuration again. So does a symbolic link on its path that
+/// leads to another file below the same directory, which is how Kubernetes changes a mounted
+/// configuration. SIGUSR1 saves a time span of the ring without a condition. SIGTERM finishes all
+/// files and ends the agent.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -63,7 +64,7 @@ pub struct Args {
 /// Plans and records until a signal comes. Exit code 0, or 1 if something was lost.
 pub fn run(args: &Args) -> Result<u8> {
     // Before it is read, so that no change is overlooked.
-    let linked_path = LinkedPath::new(&args.config);
+    let config_path = ConfigPath::new(&args.config);
     let config = Config::read(&args.config)?;
     ensure!(
         args.check || args.root.is_here(),
@@ -97,7 +98,7 @@ pub fn run(args: &Args) -> Result<u8> {
     messages::log_as_service();
     let mut options = recorder_options(&config, &machine, &plan, catalog.outside);
     options.duration = args.duration;
-    let (outcome, lacking) = agent::run(&machine, &plan, &config, &linked_path, options)?;
+    let (outcome, lacking) = agent::run(&machine, &plan, &config, &config_path, options)?;
     let is_complete = outcome.losses.is_complete() && lacking.is_none();
     let lists = [outcome.losses.incomplete_text(), outcome.losses.precision_text(), lacking];
     lists.iter().flatten().for_each(|line| messages::print_message(line));

@@ -45,7 +45,7 @@ pub(super) fn answer_request<B>(
     let is_profile = request.method() == Method::GET && request.uri().path() == PROFILE_PATH;
     match refuse_foreign(request, client) {
         Some(refusal) => Answer::Ready(refusal),
-        None if is_profile && is_cross_site(request) => {
+        None if is_profile && is_of_other_site(request) => {
             let message = "a page of another site may not collect profiles\n";
             Answer::Ready(text_response(StatusCode::FORBIDDEN, message))
         }
@@ -63,11 +63,12 @@ fn refuse_foreign<B>(request: &Request<B>, client: HttpClient) -> Option<Respons
     is_foreign.then(|| text_response(StatusCode::FORBIDDEN, message))
 }
 
-/// Whether a page of another site made a browser send the request. Such a page cannot read the
-/// answer, but it could hold all profiles that are collected at once. Browsers send the header to
-/// loopback addresses; Prometheus, Parca and `go tool pprof` have none.
-fn is_cross_site<B>(request: &Request<B>) -> bool {
-    request.headers().get("sec-fetch-site").is_some_and(|site| site == "cross-site")
+/// Whether a page of another site or port made a browser send the request. Such a page cannot read
+/// the answer, but it could hold all profiles that are collected at once. Over plain HTTP, browsers
+/// send the header to loopback addresses only; Prometheus, Parca and `go tool pprof` never do.
+fn is_of_other_site<B>(request: &Request<B>) -> bool {
+    let site = request.headers().get("sec-fetch-site");
+    site.is_some_and(|site| site == "cross-site" || site == "same-site")
 }
 
 fn ready_response<B>(
@@ -274,7 +275,9 @@ mod tests {
     fn a_page_of_another_site_starts_no_profile() {
         let shared = shared("");
         let ask = "GET /debug/pprof/fabric";
-        for (site, expected) in [("cross-site", 403), ("same-origin", 100), ("none", 100)] {
+        for (site, expected) in
+            [("cross-site", 403), ("same-site", 403), ("same-origin", 100), ("none", 100)]
+        {
             let headers = [("host", "localhost"), ("sec-fetch-site", site)];
             assert_eq!(status(&shared, HttpClient::Local, ask, &headers), expected, "{site}");
         }

@@ -1,8 +1,8 @@
 //! The HTTP server: `GET /metrics`, `GET /otlp`, `GET /debug/pprof/fabric` and `POST /trigger`.
 //!
 //! Guarantees: no client keeps others from an answer. The head of a request must be there after
-//! [`HEAD`], and the answer must be taken after [`PATIENCE`]; a profile takes as much longer as it
-//! is long. At most [`MOST`] connections of a socket are open: a further one ends the oldest of
+//! [`HEAD`], and the answer must be taken after [`PATIENCE`], or if it is a profile, after the
+//! longest time in which that is made. At most [`MOST`] connections of a socket are open: a further one ends the oldest of
 //! that socket. The pages and profiles are made by the consumer thread, so a request for a page
 //! costs no more than a copy of one.
 

@@ -250,7 +250,8 @@ fn values_that_the_format_cannot_hold_are_its_largest_number_or_named() {
     let of_other = samples.iter().find(|(_, frames, ..)| frames[1] == "/other").unwrap();
     assert_eq!(of_other.3, i64::MAX);
     let others = samples.iter().filter(|sample| sample.3 != i64::MAX);
-    assert!(others.map(|sample| sample.3).max() <= Some(WINDOWS * 640_000));
+    let largest = others.map(|sample| sample.3).max();
+    assert!(largest.is_some_and(|value| value <= WINDOWS * 640_000), "{largest:?}");
     assert!(samples.iter().all(|(_, frames, ..)| frames[1] != "(irq)"));
     let missing = "page-faults: rows without a value, which are in no sample: 1200";
     assert_eq!(comments(&profile), [missing]);
