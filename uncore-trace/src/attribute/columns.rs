@@ -30,7 +30,7 @@ pub(super) const fn is_shared_slot(slot: u16) -> bool {
 }
 
 /// Largest number of columns of owners.
-const MAX_COLUMNS: usize = 512;
+pub(super) const MAX_COLUMNS: usize = 512;
 
 /// Largest number of columns of devices. They stay until the recording ends, and each costs as much
 /// work as that of an owner.

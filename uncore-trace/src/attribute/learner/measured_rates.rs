@@ -1,14 +1,15 @@
 //! The rates of cgroups that the hardware measured, which are expected also while it measures
 //! others.
 //!
-//! A cgroup's measured rate is the quotient of sums over the windows in which it was measured: its
-//! bytes, and its use. It enters the equations of the rates as one observation: with its use of the
-//! last minute, its columns together have this rate. The variance of this observation is that of
-//! the rates of single windows around their mean. So it does not become smaller with more windows:
-//! a rate that changes from window to window may be another one now. A few windows may agree by
-//! chance, so it is not less than the mean variance of all measured cgroups. The variance of what
-//! the monitor and the counter disagree by comes on top. Like the sums of ticks, a measured rate is
-//! forgotten with the time constant [`MEMORY`](super::super::sums::MEMORY).
+//! A cgroup's measured rate is the quotient of sums over the windows in which it was measured and
+//! which rates divided: its bytes, made linear like counts, and its use. It enters the equations of
+//! the rates as one observation: with its use of the last minute, its columns together have this
+//! rate. The variance of this observation is that of the rates of single windows around their mean.
+//! So it does not become smaller with more windows: a rate that changes from window to window may be
+//! another one now. A few windows may agree by chance, so it is not less than the mean variance of
+//! all measured cgroups. The variance of what the monitor and the counter disagree by comes on top.
+//! Like the sums of ticks, a measured rate is forgotten with the time constant
+//! [`MEMORY`](super::super::sums::MEMORY).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use foldhash::HashMap;
 
 use super::super::cgroups::cgroup_of_owner;
-use super::super::columns::RateColumns;
+use super::super::columns::{MAX_COLUMNS, RateColumns};
 use super::super::confidence::MODEL_VARIANCE;
 use super::super::measured_part::MeasuredPart;
 use super::super::sums::remaining_part;
@@ -64,6 +65,11 @@ struct MeasuredRate {
 #[derive(Debug, Default)]
 pub(super) struct MeasuredRates(BTreeMap<Arc<str>, MeasuredRate>);
 
+/// What remains at a tick of what was measured up to another one.
+fn weight_at(tick: u64, last_tick: u64) -> f64 {
+    remaining_part(tick.saturating_sub(last_tick))
+}
+
 /// The use on near CPUs that makes expect as much.
 fn near_amount(amount: f64, is_far: bool) -> f64 {
     if is_far { FAR * amount } else { amount }
@@ -71,7 +77,7 @@ fn near_amount(amount: f64, is_far: bool) -> f64 {
 
 impl MeasuredRate {
     fn add_window(&mut self, part: &MeasuredPart, amount: f64, tick: u64) {
-        let memory = remaining_part(tick - self.last_tick.min(tick));
+        let memory = weight_at(tick, self.last_tick);
         for (sum, addend) in [
             (&mut self.windows, 1.0),
             (&mut self.value, part.value),
@@ -82,6 +88,19 @@ impl MeasuredRate {
             *sum = *sum * memory + addend;
         }
         self.last_tick = tick;
+    }
+
+    /// Forgets cgroups that were measured long ago; where there are more than columns, also those
+    /// that were measured before others.
+    fn forget_cgroups(&mut self, tick: u64) {
+        self.tick_by_cgroup.retain(|_, last_tick| weight_at(tick, *last_tick) >= MIN_WEIGHT);
+        let excess = self.tick_by_cgroup.len().saturating_sub(MAX_COLUMNS);
+        if excess > 0 {
+            let mut ticks: Vec<u64> = self.tick_by_cgroup.values().copied().collect();
+            ticks.sort_unstable();
+            let oldest_kept = ticks.get(excess).copied().unwrap_or_default();
+            self.tick_by_cgroup.retain(|_, last_tick| *last_tick >= oldest_kept);
+        }
     }
 
     fn squared_deviations(&self) -> SquaredDeviations {
@@ -143,6 +162,7 @@ impl MeasuredRates {
                 let rate = self.0.entry(Arc::clone(&part.cgroup)).or_default();
                 rate.add_window(&part, amount, tick);
                 rate.tick_by_cgroup.extend(part.cgroup_ids.iter().map(|id| (*id, tick)));
+                rate.forget_cgroups(tick);
             }
         }
     }
@@ -154,9 +174,8 @@ impl MeasuredRates {
         total_use: &[f64],
         tick: u64,
     ) -> Vec<RateMeasurement> {
-        let weight_since = |last_tick: u64| remaining_part(tick - last_tick.min(tick));
         self.0.retain(|_, rate| {
-            rate.tick_by_cgroup.retain(|_, last_tick| weight_since(*last_tick) >= MIN_WEIGHT);
+            rate.forget_cgroups(tick);
             !rate.tick_by_cgroup.is_empty()
         });
         let deviations = self.0.values().map(MeasuredRate::squared_deviations);
@@ -167,7 +186,7 @@ impl MeasuredRates {
             });
         let Some(mean_variance) = all_deviations.variance() else { return Vec::new() };
         let measure = |rate: &MeasuredRate| {
-            let weight = weight_since(rate.last_tick);
+            let weight = weight_at(tick, rate.last_tick);
             let observation = rate.measure_columns(columns, total_use, mean_variance)?;
             Some(RateMeasurement { precision: weight * observation.precision, ..observation })
         };
@@ -247,6 +266,25 @@ mod tests {
         assert!((factor * 5.0 - 1.0).abs() < 0.01, "{factor}");
         add_windows(&mut rates, 3, 10.0, &[0.0; 40]);
         assert_eq!(rates.measure_columns(&columns, &total_use, 40 * WINDOW).len(), 1);
+    }
+
+    #[test]
+    fn cgroups_that_come_and_go_are_bounded() {
+        let mut rates = MeasuredRates::default();
+        for window in 1..=2 * MAX_COLUMNS as u64 {
+            let part = MeasuredPart {
+                cgroup: "/jobs".into(),
+                cgroup_ids: vec![window],
+                value: 100.0,
+                variance: 0.0,
+            };
+            let owner_use = [(source(window, false), 10.0)];
+            rates.add_window(vec![part], owner_use.into_iter(), window * WINDOW);
+        }
+        let cgroups: Vec<u64> =
+            rates.0.values().flat_map(|rate| rate.tick_by_cgroup.keys().copied()).collect();
+        let newest = MAX_COLUMNS as u64 + 1..=2 * MAX_COLUMNS as u64;
+        assert_eq!(cgroups, newest.collect::<Vec<_>>());
     }
 
     #[test]
