@@ -394,32 +394,28 @@ fn a_configuration_is_applied_or_refused_as_a_whole_and_the_recording_goes_on() 
     agent.stop();
 }
 
-/// As the kubelet does it: a new directory, and a link that replaces `..data`. Nobody sends a signal.
+/// The kubelet makes a new directory, and a link to it that replaces `..data`. Nobody sends a signal.
 #[test]
 fn a_changed_config_map_is_applied_without_a_signal() {
     let _machine = root_or_skip!();
     let mut agent = Agent::new("");
-    let mount = |agent: &Agent, name: &str| {
-        fs::create_dir(agent.path(name)).unwrap();
-        fs::rename(agent.path("agent.toml"), agent.path(name).join("agent.toml")).unwrap();
-        symlink(name, agent.path("..data_tmp")).unwrap();
-        fs::rename(agent.path("..data_tmp"), agent.path("..data")).unwrap();
-        symlink("..data/agent.toml", agent.path("agent.toml")).unwrap();
-    };
-    let replace = |agent: &Agent, (old, new): (&str, &str), rollup: &str, more: &str| {
-        // The file is there at any time, so the new one is made in another directory.
+    // The file is there at any time, so its content is written elsewhere.
+    let publish = |agent: &Agent, directory: &str, rollup: &str, more: &str| {
         agent.configure_at("made.toml", rollup, more);
-        fs::create_dir(agent.path(new)).unwrap();
-        fs::rename(agent.path("made.toml"), agent.path(new).join("agent.toml")).unwrap();
-        symlink(new, agent.path("..data_tmp")).unwrap();
+        fs::create_dir(agent.path(directory)).unwrap();
+        fs::rename(agent.path("made.toml"), agent.path(directory).join("agent.toml")).unwrap();
+        symlink(directory, agent.path("..data_tmp")).unwrap();
         fs::rename(agent.path("..data_tmp"), agent.path("..data")).unwrap();
-        fs::remove_dir_all(agent.path(old)).unwrap();
     };
-    mount(&agent, "..1");
+    publish(&agent, "..1", "", "");
+    fs::remove_file(agent.path("agent.toml")).unwrap();
+    symlink("..data/agent.toml", agent.path("agent.toml")).unwrap();
     agent.start();
-    replace(&agent, ("..1", "..2"), "owners = 7", "");
+    publish(&agent, "..2", "owners = 7", "");
+    fs::remove_dir_all(agent.path("..1")).unwrap();
     agent.until("the new configuration", |agent| agent.log().contains("read again and is applied"));
-    replace(&agent, ("..2", "..3"), "", "[ring]\ndirectory = 'ROOT/ring'\n");
+    publish(&agent, "..3", "", "[ring]\ndirectory = 'ROOT/ring'\n");
+    fs::remove_dir_all(agent.path("..2")).unwrap();
     agent.until("the refusal", |agent| agent.log().contains("[ring] has changed: restart"));
     agent.stop();
     assert_eq!(agent.log().matches("read again and is applied").count(), 1, "{}", agent.log());
