@@ -24,7 +24,7 @@ pub(crate) struct Args {
 
 /// What a module of `tests/` may need, and the words of its source that say so.
 const NEEDS: [(&str, &[&str]); 3] = [
-    ("root", &["has_root(", "root_or_skip!", "or_skip!"]),
+    ("root", &["has_root(", "or_skip!"]),
     (
         "what `cargo xtask setup` installs",
         &["python(", "python}", "harness::made", "need(", "promtool"],

@@ -1,10 +1,11 @@
 //! Reads the configuration again, in a thread of its own: a file that hangs, such as one of a
 //! server that is away, must not stop the thread that sums.
 //!
-//! In a pod nobody sends SIGHUP. The kubelet mounts a `ConfigMap` as symbolic links: `agent.toml` leads to
-//! `..data/agent.toml`, and `..data` to a directory. For a new content it makes a new directory and
-//! replaces the link `..data`, so the file is never half-written. [`ConfigPath`] asks for a reload
-//! when the links lead elsewhere. A file without links may be half-written: it waits for SIGHUP.
+//! The kubelet mounts a `ConfigMap` as symbolic links: `agent.toml` leads to `..data/agent.toml`, and
+//! `..data` to a directory. For a new content it makes a new directory and replaces the link
+//! `..data`, so the file is never half-written. [`ConfigPath`] asks for a reload when the links lead
+//! elsewhere, because in a pod nobody sends SIGHUP. A file without links may be half-written: it
+//! waits for SIGHUP.
 
 use std::fs;
 use std::path::{Path, PathBuf};

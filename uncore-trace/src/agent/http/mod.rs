@@ -2,8 +2,8 @@
 //!
 //! Guarantees: no client keeps others from an answer. The head of a request must be there after
 //! [`HEAD`], and the answer must be taken after [`PATIENCE`], or if it is a profile, after the
-//! longest time in which that is made. At most [`MOST`] connections of a socket are open: a further one ends the oldest of
-//! that socket. The pages and profiles are made by the consumer thread, so a request for a page
+//! longest time in which that is made. At most [`MOST`] connections of a socket are open: a further
+//! one ends the oldest of that socket. The pages and profiles are made by the consumer thread, so a request for a page
 //! costs no more than a copy of one.
 
 mod answer;
@@ -208,7 +208,8 @@ impl OpenConnections {
     }
 }
 
-/// Answers a client. After this time without an answer it was too slow, unless it waits for a profile.
+/// Answers a client. Ends the connection after this time, or if the client waits for a profile, after
+/// the longest time in which that is made.
 async fn serve_connection<S>(
     stream: S,
     client: HttpClient,

@@ -454,8 +454,7 @@ impl Learner {
         }
     }
 
-    /// The learnt rates of cgroups and their processes on near CPUs. Those of processes are asked for
-    /// where a cgroup has no column.
+    /// The learnt rates of cgroups and their processes on near CPUs.
     pub(super) fn near_rates(&self, columns: &RateColumns) -> NearRates {
         let solution = &self.solution;
         let near_rate = |(index, slot): (usize, &usize)| {
